@@ -61,7 +61,8 @@ def note_one_each(why: str) -> bool:
 
 def note_distributed(why: str = "the script has distributed data itself") -> None:
     """Notes why nobody but this worker could go on with data that the script has distributed."""
-    note_one_each(why)
+    global _one_each
+    _one_each = _one_each or why
 
 
 def reading_begins(iteration: Any) -> None:

@@ -163,7 +163,7 @@ def once_for_each_replica(original):
         found = loop_calls.made(self, args, kwds) if loop_calls.open_steps else None
         if found is not None:
             return found[0]
-        if loop_data.has_begun:
+        if loop_data.is_any:
             args, kwds = loop_data.in_function(args, kwds)
         try:
             return original(self, *args, **kwds)

@@ -56,14 +56,12 @@ class StayingLoop(Session[LoopKeeper]):
         return super().begin()
 
     def why_not_stay(self) -> str:
-        if why := super().why_not_stay():
+        if why := loop_refusals.why_one_each() or super().why_not_stay():
             return why
         if script_state.calls_python:
             return "its step calls the script's Python"
         if self.repeat is None:
             return "a loop of the script's own without steps"
-        if why := loop_refusals.why_one_each():
-            return why
         return self._not_known()
 
     def _not_known(self) -> str:

@@ -25,7 +25,7 @@ from tfrun.state.staying_loop import StayingLoop
 
 _IN_FUNCTION = "a tf.function reads data that the script has distributed"
 _ANOTHER = "the script has distributed data that is in another order each time it is read"
-has_begun = False  # some iteration in turns, in this process
+is_any = False  # in this process
 
 
 class LoopData(InTurn):
@@ -40,10 +40,14 @@ class LoopData(InTurn):
 
     Attributes:
       given: see above.
+      reads_all: `pieces` has those of all replicas of the job.
     """
 
+    reads_all = False
+
     def __init__(self, given: Any, make: Callable[[], Any], strategy: Any) -> None:
-        self.given, self._make, self._strategy = given, make, strategy
+        global is_any
+        self.given, self._make, self._strategy, is_any = given, make, strategy, True
         self._plain: Any = None
         self._plain_of = (-1, -1)  # of which worker of how many
         self._pieces: Any = None
@@ -63,13 +67,14 @@ class LoopData(InTurn):
     def pieces(self) -> Any:
         """The pieces of all replicas that this worker holds, or may come to hold."""
         if self._pieces is None:
+            self.reads_all = division.reads_all(self._strategy, "replicas")
             with division.among("replicas"):
                 self._pieces = self._make()
         return self._pieces
 
     def __iter__(self) -> Iterator[Any]:
         if not tf.executing_eagerly():
-            return iter(self._in_function())
+            return iter(self.in_function())
         if not settings().rehearses and self._is_in_turn():
             return _Steps(self, self._strategy, self._traces)
         made = iter(self.plain)
@@ -78,10 +83,13 @@ class LoopData(InTurn):
 
     def reduce(self, initial_state: Any, reduce_func: Any) -> Any:
         """A loop over it in a `tf.function`."""
-        return self._in_function().reduce(initial_state, reduce_func)
+        return self.in_function().reduce(initial_state, reduce_func)
 
     def __len__(self) -> int:
         return len(self._shown)
+
+    def __bool__(self) -> bool:
+        return True  # as of TensorFlow's, which has no length
 
     @property
     def cardinality(self) -> Any:
@@ -105,7 +113,7 @@ class LoopData(InTurn):
             loop_refusals.note_distributed(_ANOTHER)
         return loop_calls.take_turns() or (same and StayingLoop.is_open())
 
-    def _in_function(self) -> Any:
+    def in_function(self) -> Any:
         """What a `tf.function` reads, which would get one piece and no other.
 
         Raises:
@@ -129,14 +137,13 @@ class _Steps:
     """
 
     def __init__(self, data: LoopData, strategy: Any, traces: dict[Any, Any]) -> None:
-        global has_begun
         calls = loop_calls.of(strategy, traces)
         assert calls is not None
-        self._calls, self._data, has_begun = calls, data, True
+        self._calls, self._data = calls, data
         made = data.pieces
         with division.among("replicas"):
             iterator = iter(made)
-        self._steps = division.StepsInTurn(iterator, strategy, made.element_spec)
+        self._steps = division.StepsInTurn(iterator, made.element_spec, every=data.reads_all)
         self._done, self._plain = 0, None
 
     def __iter__(self) -> Iterator[Any]:
@@ -168,7 +175,7 @@ class _Steps:
           UsageError: TFRUN-107, see `LoopData`.
         """
         if self._plain is None:
-            made = self._data._in_function()
+            made = self._data.in_function()
             with tf.init_scope():
                 self._plain = iter(made)
                 for _ in range(self._done):
@@ -197,9 +204,11 @@ def distributed(given: Any, make: Callable[[], Any], strategy: Any) -> Any:
 
 
 def in_function(args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """The arguments of a `tf.function`, with TensorFlow's iterators in place of such ones."""
-    if not any(isinstance(one, _Steps) for one in (*args, *kwargs.values())):
+    """The arguments of a `tf.function`, with TensorFlow's own data in place of such."""
+    if not any(isinstance(one, LoopData | _Steps) for one in (*args, *kwargs.values())):
         return args, kwargs
-    return tf.nest.map_structure(
-        lambda one: one.in_function() if isinstance(one, _Steps) else one, (tuple(args), kwargs)
-    )
+    return [_own(one) for one in args], {name: _own(one) for name, one in kwargs.items()}
+
+
+def _own(given: Any) -> Any:
+    return given.in_function() if isinstance(given, LoopData | _Steps) else given

@@ -125,6 +125,7 @@ class PipelineReader:
         self._begun, self._given = 0, dataset
         self._strategy, self.in_turn, self._made = strategy, in_turn, dataset
         self._steps: division.StepsInTurn | None = None
+        self._every = in_turn and division.reads_all(strategy, "replicas")
         if isinstance(dataset, tf.data.Dataset):
             with _among(in_turn):
                 self._made = strategy.experimental_distribute_dataset(dataset)
@@ -162,7 +163,8 @@ class PipelineReader:
             made = iter(self._made)
         self._steps = None
         if self.in_turn:
-            made = self._steps = division.StepsInTurn(made, self._strategy, self._made.element_spec)
+            spec = self._made.element_spec
+            made = self._steps = division.StepsInTurn(made, spec, every=self._every)
         return made
 
     def repeat(self) -> list[Any]:

@@ -220,14 +220,14 @@ class StepsInTurn:
 
     Args:
       iterator: of what the strategy has distributed; it stands before the first step.
-      strategy: that of the model.
       spec: of an element.
+      every: it gives the pieces of all replicas: what `reads_all` said when the data was
+        distributed, which may be another answer now.
     """
 
-    def __init__(self, iterator: Any, strategy: Any, spec: Any) -> None:
-        reads = reads_all(strategy, "replicas")
+    def __init__(self, iterator: Any, spec: Any, *, every: bool) -> None:
         self._iterator, self._step = iterator, -1
-        self._every = AllPieces(iterator, spec) if reads else None
+        self._every = AllPieces(iterator, spec) if every else None
 
     def __iter__(self) -> StepsInTurn:
         return self
