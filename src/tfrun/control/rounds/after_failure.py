@@ -200,6 +200,9 @@ def _stop(round: Round) -> Result:
 
     The chief, a moment later than the first: what it says before that is for a person.
     """
+    if any(failure.strict for failure in round.failures):
+        # Nobody comes to that end by itself: they would go on, and save what is not meant.
+        return stop(round, "SIGKILL", 0.0)
     after = 0.0 if _is_infrastructure(round) else round.timeouts.own_end
     return stop(round, "SIGTERM", round.timeouts.stop_grace, after=after)
 
