@@ -26,7 +26,7 @@ from tfrun.collective.summation_order import Adder
 from tfrun.engine import loop_refusals, replica
 from tfrun.engine.gradient_order import Stages
 from tfrun.engine.hand_in_places import Place, Places
-from tfrun.engine.handed_in import Early, Rows, kinds_of, rows_of_workers
+from tfrun.engine.handed_in import Early, Parts, kinds_of
 from tfrun.engine.host_collective_ops import Calls, Sum, as_tensorflow_fails, nothing
 from tfrun.engine.own_copies import HANDS_IN, UPDATE
 from tfrun.engine.turns import Turns
@@ -111,7 +111,7 @@ class CallsInTurn(Calls):
         before()
         where = self._place("sum", wanted.tensors)
         adder = where.get("adder", lambda: Adder(self.turns.total))
-        came, inputs = where.get("rows", Rows), wanted.inputs
+        came, inputs = where.get("rows", lambda: Parts([0] * len(rows))), wanted.inputs
         gradients = [None]
 
         def add(number: int, arrays: Sequence[np.ndarray], is_first: bool) -> None:
@@ -130,7 +130,7 @@ class CallsInTurn(Calls):
 
         def apart(arrays: list[np.ndarray]) -> list[np.ndarray]:
             sums = wanted.on(self.group, arrays[: len(inputs)])
-            return sums + rows_of_workers(self.group, arrays[len(inputs) :])
+            return sums + came.of_workers(self.group, arrays[len(inputs) :])
 
         return self._meet(
             [*inputs, *rows],
@@ -164,7 +164,7 @@ class CallsInTurn(Calls):
         begun = [self._hand_in_early(one, k) for k, one in enumerate(early)]
         stages.follow(begun)
         before()
-        came = where.get("rows", Rows)
+        came = where.get("rows", lambda: Parts([0] * len(rows)))
 
         def together() -> list[np.ndarray]:
             if not self._begun:  # they have failed, in an earlier round
@@ -179,7 +179,7 @@ class CallsInTurn(Calls):
 
         def apart(arrays: list[np.ndarray]) -> list[np.ndarray]:
             found = self._finish(arrays)
-            theirs = rows_of_workers(self.group, arrays[len(begun) :])
+            theirs = came.of_workers(self.group, arrays[len(begun) :])
             return [*(found[place] for place in places), *theirs]
 
         return self._meet(
@@ -212,20 +212,7 @@ class CallsInTurn(Calls):
         if tf.executing_eagerly() or one_for_good():
             return super().all_gather(tensors, axes)
         where = self._place("parts", [tensor[:0] for tensor in tensors])
-        came: dict[int, list[np.ndarray]] = where.get("came", dict)
-
-        def add(number: int, arrays: Sequence[np.ndarray], is_first: bool) -> None:
-            if is_first:
-                came.clear()
-            came[number] = list(arrays)
-
-        def joined(found: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
-            return [np.concatenate(p, axis=a) for p, a in zip(found, axes, strict=True)]
-
-        def together() -> list[np.ndarray]:
-            parts = [came.pop(number) for number in sorted(came)]
-            return joined(self.group.all_gather_parts(parts))
-
+        came = where.get("came", lambda: Parts(axes))
         shapes = [
             tf.TensorShape([None if i == axis else n for i, n in enumerate(tensor.shape)])
             for tensor, axis in zip(tensors, axes, strict=True)
@@ -234,9 +221,9 @@ class CallsInTurn(Calls):
             tensors,
             [tensor.dtype for tensor in tensors],
             shapes,
-            add=add,
-            together=together,
-            apart=lambda arrays: joined(self.group.all_gather(arrays)),
+            add=came.add,
+            together=lambda: came.of_all(self.group),
+            apart=lambda arrays: came.of_workers(self.group, arrays),
             for_all=range(len(tensors)),
             then=None,
             where=where,

@@ -60,9 +60,9 @@ class Stages:
 
     def _add(self, op: Any, number: int) -> None:
         """Notes that a pack needs an operation, and what that needs."""
-        path = [(op, iter(_needed(op)))] if op not in self._stage else []
-        if path:
-            self._stage[op] = number
+        if op in self._stage:
+            return
+        self._stage[op], path = number, [(op, iter(_needed(op)))]
         while path:
             last, needed = path[-1]
             for other in needed:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfrun.collective import collective
 from tfrun.collective.summation_order import Adder
-from tfrun.engine.host_collective_ops import Sum
+from tfrun.engine.host_collective_ops import Sum, joined_along
 
 
 @dataclass
@@ -40,10 +40,15 @@ class Early:
         )
 
 
-class Rows:
-    """What the replicas of this worker have handed in of a step, of which all get all."""
+class Parts:
+    """What the replicas of this worker have handed in of a step, of which all get all.
 
-    def __init__(self) -> None:
+    Args:
+      axes: along which the parts of each tensor are put one after the other.
+    """
+
+    def __init__(self, axes: Sequence[int]) -> None:
+        self._axes = axes
         self._came: dict[int, Sequence[np.ndarray]] = {}
 
     def add(self, number: int, arrays: Sequence[np.ndarray], is_first: bool) -> None:
@@ -53,20 +58,19 @@ class Rows:
         self._came[number] = arrays
 
     def of_all(self, group: collective.Collective) -> list[np.ndarray]:
-        """Those of all workers' replicas, one after the other."""
+        """Those of all workers' replicas."""
+        if not self._axes:
+            return []
         parts = [self._came[number] for number in sorted(self._came)]
-        found = joined_rows(group.all_gather_parts(parts)) if parts and parts[0] else []
-        self._came.clear()
+        found = joined_along(self._axes, group.all_gather_parts(parts))
+        self._came.clear()  # not before: where a peer has gone others hand in as well
         return found
 
-
-def rows_of_workers(group: collective.Collective, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Those of all workers, one after the other."""
-    return joined_rows(group.all_gather(arrays)) if arrays else []
-
-
-def joined_rows(found: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
-    return [np.concatenate(parts) for parts in found]
+    def of_workers(
+        self, group: collective.Collective, arrays: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
+        """Those of all workers, each of which counts as one."""
+        return joined_along(self._axes, group.all_gather(arrays)) if self._axes else []
 
 
 def kinds_of(wanted: Sum, rows: Sequence[tf.Tensor]) -> tuple[list[tf.DType], list[tf.TensorShape]]:

@@ -237,8 +237,7 @@ class Calls:
         """Each tensor's parts of all workers, one after the other along its axis."""
 
         def gather(arrays: list[np.ndarray]) -> list[np.ndarray]:
-            found = self.group.all_gather(arrays)
-            return [np.concatenate(p, axis=a) for p, a in zip(found, axes, strict=True)]
+            return joined_along(axes, self.group.all_gather(arrays))
 
         joined = self._call(gather, tensors, [t.dtype for t in tensors])
         for whole, tensor, axis in zip(joined, tensors, axes, strict=True):
@@ -365,6 +364,11 @@ def as_tensorflow_fails() -> Iterator[None]:
         yield
     except PeerGone as error:
         raise tf.errors.UnavailableError(None, None, str(error)) from None
+
+
+def joined_along(axes: Sequence[int], found: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+    """The parts of each array, one after the other along its axis."""
+    return [np.concatenate(parts, axis=a) for parts, a in zip(found, axes, strict=True)]
 
 
 def _said(text: str) -> np.ndarray:

@@ -8,6 +8,7 @@ So it has to be the same each time, or the workers cannot stay.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ import tensorflow as tf
 from tfrun.data import errors
 from tfrun.data.dataset import Dataset
 from tfrun.data.keras import division
-from tfrun.data.keras.in_turn import InTurn
+from tfrun.data.keras.in_turn import Divided, InTurn
 from tfrun.data.order import repeatable
 from tfrun.engine import loop_calls, loop_refusals
 from tfrun.job.settings import settings
@@ -40,20 +41,16 @@ class LoopData(InTurn):
 
     Attributes:
       given: see above.
-      reads_all: `pieces` has those of all replicas of the job.
     """
-
-    reads_all = False
 
     def __init__(self, given: Any, make: Callable[[], Any], strategy: Any) -> None:
         global is_any
         self.given, self._make, self._strategy, is_any = given, make, strategy, True
         self._plain: Any = None
         self._plain_of = (-1, -1)  # of which worker of how many
-        self._pieces: Any = None
         self._traces: dict[Any, Any] = {}
         if loop_calls.take_turns() and not settings().rehearses:
-            _ = self.pieces  # what cannot be divided is refused at this line of the script
+            _ = self._divided  # what cannot be divided is refused at this line of the script
 
     @property
     def plain(self) -> Any:
@@ -63,20 +60,17 @@ class LoopData(InTurn):
                 self._plain, self._plain_of = self._make(), (here.rank, here.size)
         return self._plain
 
-    @property
-    def pieces(self) -> Any:
-        """The pieces of all replicas that this worker holds, or may come to hold."""
-        if self._pieces is None:
-            self.reads_all = division.reads_all(self._strategy, "replicas")
-            with division.among("replicas"):
-                self._pieces = self._make()
-        return self._pieces
+    @functools.cached_property
+    def _divided(self) -> Divided:
+        return Divided(self._make, self._strategy)
 
     def __iter__(self) -> Iterator[Any]:
         if not tf.executing_eagerly():
             return iter(self.in_function())
         if not settings().rehearses and self._is_in_turn():
-            return _Steps(self, self._strategy, self._traces)
+            calls = loop_calls.of(self._strategy, self._traces)
+            assert calls is not None
+            return _Steps(self, self._divided.steps(), calls)
         made = iter(self.plain)
         loop_refusals.reading_begins(made)
         return made
@@ -101,17 +95,21 @@ class LoopData(InTurn):
 
     @property
     def _shown(self) -> Any:
-        return self.pieces if loop_calls.take_turns() and not settings().rehearses else self.plain
+        in_turn = loop_calls.take_turns() and not settings().rehearses
+        return self._divided.made if in_turn else self.plain
 
     def _is_in_turn(self) -> bool:
         """Whether an iteration that begins now gives the pieces of all replicas here."""
-        same = division.is_by_batch(self._strategy, self.given)
-        if not same:
-            loop_refusals.note_distributed(division.OWN_FILES)
-        elif not _is_the_same(self.given):
-            same = False
-            loop_refusals.note_distributed(_ANOTHER)
-        return loop_calls.take_turns() or (same and StayingLoop.is_open())
+        if self._why_not_stay:
+            loop_refusals.note_distributed(self._why_not_stay)
+        return loop_calls.take_turns() or (not self._why_not_stay and StayingLoop.is_open())
+
+    @functools.cached_property
+    def _why_not_stay(self) -> str:
+        """Why nobody else could go on with it; "" where a worker could that comes later."""
+        if not division.is_by_batch(self._strategy, self.given):
+            return division.OWN_FILES
+        return "" if _is_the_same(self.given) else _ANOTHER
 
     def in_function(self) -> Any:
         """What a `tf.function` reads, which would get one piece and no other.
@@ -132,18 +130,14 @@ class _Steps:
 
     Args:
       data: see above.
-      strategy: by which it is distributed.
-      traces: of the calls of all iterations.
+      steps: the pieces of each step.
+      calls: what the loop does with them.
     """
 
-    def __init__(self, data: LoopData, strategy: Any, traces: dict[Any, Any]) -> None:
-        calls = loop_calls.of(strategy, traces)
-        assert calls is not None
-        self._calls, self._data = calls, data
-        made = data.pieces
-        with division.among("replicas"):
-            iterator = iter(made)
-        self._steps = division.StepsInTurn(iterator, made.element_spec, every=data.reads_all)
+    def __init__(
+        self, data: LoopData, steps: division.StepsInTurn, calls: loop_calls.Calls
+    ) -> None:
+        self._data, self._steps, self._calls = data, steps, calls
         self._done, self._plain = 0, None
 
     def __iter__(self) -> Iterator[Any]:

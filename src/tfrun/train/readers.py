@@ -16,7 +16,7 @@ from tfrun.data import errors
 from tfrun.data.dataset import Dataset
 from tfrun.data.keras import division, global_batch
 from tfrun.data.keras.distributed import DistributedView, Feed
-from tfrun.data.keras.in_turn import InTurn
+from tfrun.data.keras.in_turn import Divided, InTurn
 from tfrun.data.order import repeatable
 from tfrun.data.order.other_batches import Reads, where
 from tfrun.data.order.position import Position
@@ -123,12 +123,14 @@ class PipelineReader:
         # read to be passed. A generator is read through.
         self._begins_anew = size is not None and size >= 0
         self._begun, self._given = 0, dataset
-        self._strategy, self.in_turn, self._made = strategy, in_turn, dataset
+        self.in_turn = in_turn
         self._steps: division.StepsInTurn | None = None
-        self._every = in_turn and division.reads_all(strategy, "replicas")
-        if isinstance(dataset, tf.data.Dataset):
-            with _among(in_turn):
-                self._made = strategy.experimental_distribute_dataset(dataset)
+
+        def made() -> Any:
+            is_plain = isinstance(dataset, tf.data.Dataset)
+            return strategy.experimental_distribute_dataset(dataset) if is_plain else dataset
+
+        self._made = Divided(made, strategy) if in_turn else made()
 
     def go_to(self, place: Position, *, goes_on: bool = False) -> None:
         """Has the next epoch begin there; never before where it has been."""
@@ -159,13 +161,10 @@ class PipelineReader:
 
     def _iterator(self) -> Iterator[Any]:
         self._begun += 1
-        with _among(self.in_turn):
-            made = iter(self._made)
-        self._steps = None
-        if self.in_turn:
-            spec = self._made.element_spec
-            made = self._steps = division.StepsInTurn(made, spec, every=self._every)
-        return made
+        if not isinstance(self._made, Divided):
+            return iter(self._made)
+        self._steps = self._made.steps()
+        return self._steps
 
     def repeat(self) -> list[Any]:
         """As of `ExactReader`."""

@@ -221,8 +221,7 @@ class StepsInTurn:
     Args:
       iterator: of what the strategy has distributed; it stands before the first step.
       spec: of an element.
-      every: it gives the pieces of all replicas: what `reads_all` said when the data was
-        distributed, which may be another answer now.
+      every: it gives the pieces of all replicas.
     """
 
     def __init__(self, iterator: Any, spec: Any, *, every: bool) -> None:

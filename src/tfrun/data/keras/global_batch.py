@@ -30,8 +30,7 @@ def reads_of_fit(arguments: Mapping[str, Any], *, on_servers: bool) -> Reads:
       arguments: those that it was called with.
       on_servers: parameter servers' workers read it, whole batches each.
     """
-    x: Any = arguments.get("x")
-    x = in_turn.given(x)
+    x: Any = in_turn.given(arguments.get("x"))
     given = arguments.get("steps_per_epoch")
     if isinstance(x, Dataset | DistributedView | tf.data.Dataset):
         found = reads_of(x)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from tfrun.data import errors
+from tfrun.data.keras import division
 from tfrun.job.world import world
 
 
@@ -24,6 +26,27 @@ class InTurn(tf.distribute.DistributedDataset):
     @abc.abstractmethod
     def plain(self) -> Any:
         """What TensorFlow makes of it, where each worker has one replica."""
+
+
+class Divided:
+    """Data that is divided among the replicas of the job.
+
+    Args:
+      make: distributes it.
+      strategy: by which.
+    """
+
+    def __init__(self, make: Callable[[], Any], strategy: Any) -> None:
+        # Now: later there may be another answer, and the data stays what it is.
+        self._every = division.reads_all(strategy, "replicas")
+        with division.among("replicas"):
+            self.made = make()
+
+    def steps(self) -> division.StepsInTurn:
+        """An iteration over it."""
+        with division.among("replicas"):
+            iterator = iter(self.made)
+        return division.StepsInTurn(iterator, self.made.element_spec, every=self._every)
 
 
 def given(dataset: Any) -> Any:
