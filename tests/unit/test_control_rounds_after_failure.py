@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from control_rounds import RUNNING, SERVED, TASKS, done, exited, kill, left, lost, raised, saved
 from control_rounds import walk as walk_from
@@ -123,6 +125,12 @@ def test_the_machine_of_what_outlives_sigkill_counts_as_lost(*, spare: bool) -> 
     assert (round.state, round.recoverable, actions) == (State.ENDED, spare, ())
     assert worth_saving(round) is not spare
     assert round.root_cause is not None and round.root_cause.task == "worker:1"
+
+
+def test_a_doubt_that_strict_makes_a_failure_of_ends_all_at_once() -> None:
+    """They know nothing of it, and would train on and save in the meantime."""
+    round, actions = walk(dataclasses.replace(raised(0), strict=True))
+    assert round.state is State.STOPPING and actions[0] == kill()
 
 
 @pytest.mark.parametrize("event", [raised(0, "ValueError"), exited(0, 3)])
