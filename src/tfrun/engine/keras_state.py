@@ -63,13 +63,18 @@ def assign_here(run: replica.ReplicaRun, variable, value) -> None:
     run.context._update(target, lambda copy, new: copy.assign(new), args=(value,))
 
 
-def assign_alike(variable) -> None:
-    """Outside of a step all replicas of this worker are given the same, of what they count."""
+def assign_outside(variable, value, original):
+    """Assigns it where no replica computes.
+
+    All replicas of this worker are given the same then, of what they count.
+    """
+    result = original(variable, value)
     if tf.executing_eagerly() and isinstance(variable._value, tf.distribute.DistributedValues):
         first, *others = copies(variable)
         if others and replica.turns_of(variable._value.distribute_strategy):
             for other in others:
                 other.assign(first.read_value(), read_value=False)
+    return result
 
 
 def take_assigned(run: replica.ReplicaRun) -> tuple[list, list]:

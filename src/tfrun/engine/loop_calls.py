@@ -19,12 +19,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrun.engine import loop_refusals
+from tfrun.engine import between_steps, loop_refusals
 from tfrun.engine.loop_traces import Traces, is_plain, structure_of
 from tfrun.engine.replica import turns_of
 from tfrun.job import holding
 from tfrun.job.settings import settings
 from tfrun.job.world import may_stay, world
+
+Parts = Callable[[], Sequence[tf.Tensor]]  # of each replica here
 
 # The step that each loop is in, by what belongs to the loop alone.
 open_steps: weakref.WeakKeyDictionary[Any, LoopStep] = weakref.WeakKeyDictionary()
@@ -57,6 +59,7 @@ class Calls:
         self.turns, self._host_calls, self._known = host_calls.turns, host_calls, known
         self.begin: Callable[[], None] = lambda: None
         self.again: Callable[[Exception], Any] = lambda error: None
+        self._again: LoopStep | None = None  # the newest one that was begun again
 
     def step_begins(self, pieces: Sequence[Any]) -> Any:
         """Returns what the loop is given: the first replica's piece of a batch.
@@ -67,9 +70,23 @@ class Calls:
         global _took_turns
         if not open_steps:
             loop_refusals.steps_begin()
+        if (step := open_steps.get(self)) is not None:
+            step.close()
         open_steps[self] = LoopStep(self, pieces)
         _took_turns = _took_turns or not self.turns.one_each
         return pieces[0]
+
+    def step_begins_again(self, step: LoopStep, pieces: Sequence[Any]) -> None:
+        """As `step_begins`, of a step of which nothing holds.
+
+        Args:
+          step: the newest one, or one of those before it.
+          pieces: of each replica here.
+        """
+        if self._again is not None and self._again is not open_steps.get(self):
+            self._again.close()  # else all of the data would be held
+        self._again = step
+        step.begin_again(pieces)
 
     def step_done(self) -> None:
         """A training step is over, and replicas may move before the next one."""
@@ -85,8 +102,10 @@ class Calls:
 
     def step_ended(self) -> None:
         """What the loop makes from now on is no part of its newest step."""
-        if open_steps.pop(self, None) and not open_steps:
-            loop_refusals.steps_end()
+        if (step := open_steps.pop(self, None)) is not None:
+            step.close()
+            if not open_steps:
+                loop_refusals.steps_end()
 
     def of(self, function: Any, known_as: Any, structure: Any, fixed: dict[int, Any]) -> Traces:
         """The call of a function; arguments as of `Traces`, and of `made`."""
@@ -129,10 +148,14 @@ class LoopStep:
         """Whether each worker has one replica, so far."""
         return self._calls.turns.one_each
 
-    def parts(self, value: Any) -> list[tf.Tensor] | None:
-        """What each replica here has in place of a tensor; None where nobody knows."""
+    def close(self) -> None:
+        """Nothing more is made in it, unless it is begun again."""
+        self._columns, self._source, self._held = [], {}, []
+
+    def parts(self, value: Any) -> Parts | None:
+        """Gives what each replica here has in place of a tensor; None where nobody knows."""
         found = self._source.get(id(value))
-        return None if found is None else self._columns[found[0]][found[1]]
+        return None if found is None else lambda: self._columns[found[0]][found[1]]
 
     def note_alike(self, value: tf.Tensor) -> None:
         """Remembers what is the same for all replicas."""
@@ -193,11 +216,13 @@ class LoopStep:
             self._calls.begin()
         one = _Made(call, sources)
         self._made.append(one)
-        first, pieces = self._columns, None
+        if between_steps.newest() is not None:
+            return [between_steps.made(lambda: self._make(one), leads_on=True)]
+        pieces = None
         while True:
             try:
                 if pieces is not None:
-                    self._begin_anew(pieces, first)
+                    self._make_again(pieces)
                 return [self._make(one)]
             except Exception as error:
                 pieces = self._calls.again(error)
@@ -215,27 +240,27 @@ class LoopStep:
         self._note(turns.returned)
         return result
 
-    def _begin_anew(self, pieces: Sequence[Any], first: list[list[list[Any]]]) -> None:
+    def _make_again(self, pieces: Sequence[Any]) -> None:
         """Makes the calls before the newest one again, for the replicas that are here now.
 
         Args:
           pieces: theirs.
-          first: the columns as the loop has seen them.
         """
-        self._columns = []
-        self._note(pieces)
+        before = self._columns
+        self.begin_again(pieces)
         for number, one in enumerate(self._made[:-1], start=1):
             if one is None:
-                ((same, *_),) = first[number]
+                ((same, *_),) = before[number]
                 self._columns.append([[same] * len(self._calls.turns.held)])
             else:
                 self._make(one)
+
+    def begin_again(self, pieces: Sequence[Any]) -> None:
+        """Nothing is made in it yet, with these pieces of the replicas that are here now."""
         # The loop holds the tensors that it was given at first.
-        for at, columns in enumerate(first):
-            for place, column in enumerate(columns):
-                if _is_tensor(column[0]):
-                    self._source[id(column[0])] = at, place
-                    self._held.append(column[0])
+        self._held += [c[0] for columns in self._columns for c in columns if _is_tensor(c[0])]
+        self._columns = []
+        self._note(pieces)
 
     def _note(self, of_each: Sequence[Any]) -> None:
         flat = [tf.nest.flatten(one, expand_composites=True) for one in of_each]
@@ -296,8 +321,8 @@ def made(function: Any, args: Any, kwargs: Any, known_as: Any = None) -> list[An
 
 
 @tf.autograph.experimental.do_not_convert
-def parts_to_reduce(turns: Any, value: Any, axis: Any) -> list[tf.Tensor] | None:
-    """What each replica here has of a value that the script reduces, outside of a call.
+def parts_to_reduce(turns: Any, value: Any, axis: Any) -> Parts | None:
+    """Gives what each replica here has of a value that the script reduces, outside of a call.
 
     Args:
       turns: the replicas of this worker; None where each is one for good.
@@ -324,19 +349,25 @@ def parts_to_reduce(turns: Any, value: Any, axis: Any) -> list[tf.Tensor] | None
     return None
 
 
-def reduced(calls: Any, reduce_op: Any, parts: Sequence[tf.Tensor]) -> tf.Tensor:
+def reduced(calls: Any, reduce_op: Any, parts: Parts) -> tf.Tensor:
     """The sum or the mean over all replicas of the job.
 
     Args:
       calls: this worker's `CallsInTurn`.
       reduce_op: as of `strategy.reduce`.
-      parts: what each replica here has.
+      parts: gives what each replica here has.
     """
     is_mean = "MEAN" in str(reduce_op).upper()
-    found = calls.mean_of_replicas(parts) if is_mean else calls.sum_of_replicas(parts)
-    found = tf.cast(found, parts[0].dtype)
-    for step in open_steps.values():
-        step.note_alike(found)
+    reduce = calls.mean_of_replicas if is_mean else calls.sum_of_replicas
+    steps = list(open_steps.values())
+
+    def note_alike(found: tf.Tensor) -> None:
+        for step in steps:
+            step.note_alike(found)
+
+    found = between_steps.made(lambda: tf.cast(reduce(mine := parts()), mine[0].dtype))
+    note_alike(found)
+    between_steps.remember(lambda: note_alike(found))
     return found
 
 

@@ -37,9 +37,11 @@ def updated(metric: Any, update: Any, args: Any, kwargs: Any) -> bool:
             once = all(leaf.shape.rank == 0 for leaf in known)
             if once:  # as one process would, which has one number for the whole batch
                 calls = strategy.extended._host_calls
+                parts = {id(leaf): step.parts(leaf) for leaf in known}
                 means = {
-                    id(leaf): loop_calls.reduced(calls, "MEAN", step.parts(leaf) or [])
-                    for leaf in known
+                    key: loop_calls.reduced(calls, "MEAN", of_leaf)
+                    for key, of_leaf in parts.items()
+                    if of_leaf is not None
                 }
                 args, kwargs = tf.nest.map_structure(
                     lambda leaf, means=means: means.get(id(leaf), leaf), (args, kwargs)

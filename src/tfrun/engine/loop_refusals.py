@@ -7,6 +7,7 @@ come up while the loop was in a step may be made of the step's piece, and what i
 from __future__ import annotations
 
 import weakref
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -74,9 +75,14 @@ def reading_ends(iteration: Any) -> None:
     _readings.discard(iteration)
 
 
-def why_one_each() -> str:
-    """Why the script's loop needs one replica on each worker; "" where it does not."""
-    return _one_each or ("the script is in the midst of distributed data" if _readings else "")
+def why_one_each(besides: Collection[Any] = ()) -> str:
+    """Why the script's loop needs one replica on each worker; "" where it does not.
+
+    Args:
+      besides: iterations that can be begun again.
+    """
+    is_reading = any(one not in besides for one in _readings)
+    return _one_each or ("the script is in the midst of distributed data" if is_reading else "")
 
 
 def note_update_alone() -> None:

@@ -17,6 +17,7 @@ from tensorflow.python.eager import context
 
 from tfrun.collective import stamps
 from tfrun.engine import (
+    between_steps,
     communication,
     compression,
     host_collective,
@@ -80,12 +81,14 @@ class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExten
             return super()._get_variable_creator_initial_value(
                 replica_id, device, primary_var, **kwargs
             )
+        if between_steps.is_evaluating():
+            return lambda: between_steps.initial_value(calls, kwargs)
         return lambda: host_collective.initial_value(calls, kwargs)
 
     def _reduce_to(self, reduce_op, value, destinations, options):
         calls: Any = self._host_calls
         if getattr(calls, "turns", None) and tf.executing_eagerly() and _counts_apart(value):
-            return calls.sum_of_copies(value.values[0])
+            return between_steps.made(lambda: calls.sum_of_copies(value.values[0]))
         if self._host_calls is not None or not _is_called_by_script() or not self._is_own(value):
             return super()._reduce_to(reduce_op, value, destinations, options)
         # TensorFlow takes one sum for another of the same shape. This one, which the script calls

@@ -34,10 +34,14 @@ class OwnCopies:
 
     Args:
       count: of replicas, at most.
+
+    Attributes:
+      evaluates: what is traced is Keras's evaluation, which begins with metrics of nothing.
     """
 
     def __init__(self, count: int) -> None:
-        self.count = count
+        self.count, self.evaluates = count, False
+        self._of_evaluations: set[int] = set()  # those that nothing else assigns
         self._copies: dict[int, list[Any]] = {}  # by the first one's handle
         self._handles: dict[int, list[Any]] = {}  # likewise
         self._kept: list[list[Any]] = []  # those that a step begins with the first one's value
@@ -69,6 +73,14 @@ class OwnCopies:
         """What each replica has counted of each metric, in an order that all workers share."""
         return [made for made in self._copies.values() if is_apart(made[0])]
 
+    def counted_by_steps(self) -> dict[int, list[Any]]:
+        """The same but for what only Keras's evaluation counts, by the first one's handle."""
+        return {
+            key: made
+            for key, made in self._copies.items()
+            if key not in self._of_evaluations and is_apart(made[0])
+        }
+
     def besides(self, known: set[int]) -> str:
         """The name of a variable that steps have assigned besides these; "" where there is none.
 
@@ -78,9 +90,30 @@ class OwnCopies:
           known: the ids of the first ones' handles.
         """
         for key, made in self._copies.items():
-            if key not in known and not (is_apart(made[0]) and not any(map(_has_counted, made))):
+            if key in known or key in self._of_evaluations:
+                continue
+            if not (is_apart(made[0]) and not any(map(_has_counted, made))):
                 return made[0].name
         return ""
+
+    def keeps_besides(self, known: set[int]) -> bool:
+        """Whether steps assign other variables than these and metrics.
+
+        Args:
+          known: as of `besides`.
+        """
+        return any(key not in known and not is_apart(made[0]) for key, made in self._copies.items())
+
+    def forget_counted(self, besides: set[int]) -> None:
+        """Nothing is counted yet in any metric, but for these.
+
+        Args:
+          besides: the ids of the first ones' handles.
+        """
+        for key, made in self._copies.items():
+            if key not in besides and is_apart(made[0]):
+                for copy in made:
+                    copy.assign(tf.zeros_like(copy), read_value=False)
 
     def prepare(self, function: Any) -> bool:
         """Has a concrete function take the copies of the replica in whose thread it is called.
@@ -92,6 +125,8 @@ class OwnCopies:
             return False
         variables = {id(v.handle): v for v in function.graph.variables}
         besides, in_updates = _assigned(function.graph)
+        if not self.evaluates:
+            self._of_evaluations -= besides
         for key in (id(outer) for outer, _ in function.graph.captures):  # as they were traced
             if one_for_good():  # in the midst of the trace, perhaps: then nothing tells updates
                 self._kept, self._spread = [], None
@@ -153,6 +188,8 @@ class OwnCopies:
             others = [make(value, trainable=False) for _ in range(self.count - 1)]
         made = [variable, *others]
         self._copies[id(variable.handle)] = made
+        if self.evaluates:
+            self._of_evaluations.add(id(variable.handle))
         self.add([copy.handle for copy in made])
         if not is_apart(variable):
             self._kept.append(made)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import tensorflow as tf
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 
 from tfrun.engine import (
+    between_steps,
     commit,
     empty_step,
     keras_state,
@@ -24,12 +27,12 @@ def remember_assignments(original):
 
     def _direct_assign(self, value):
         run = replica.current()
-        if run is None or not isinstance(self._value, tf.distribute.DistributedValues):
+        if run is None:
+            assign = functools.partial(keras_state.assign_outside, self, value, original)
+            return between_steps.assigned(self, assign)
+        if not isinstance(self._value, tf.distribute.DistributedValues):
             keras_state.refuse_own(run, self)
-            result = keras_state.assign_unaggregated(self, value, original)
-            if run is None:
-                keras_state.assign_alike(self)
-            return result
+            return keras_state.assign_unaggregated(self, value, original)
         if run.updating:
             return keras_state.assign_here(run, self, value)
         if own_metrics.is_counted(self):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tfrun.engine import variable_values
+from tfrun.engine import between_steps, variable_values
 from tfrun.engine.replica import turns_of
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
@@ -57,17 +57,33 @@ def stays(strategy: Any, model: Any, call: Callable[[], T], reads_again: Callabl
       call: makes it.
       reads_again: says whether what it reads can be read from the beginning.
     """
-    turns = turns_of(strategy)
-    if leave_round.keeps() or turns is None or not may_stay() or why_not_stay():
+    turns, in_loop = turns_of(strategy), between_steps.newest() is not None
+    if turns is None or not may_stay() or why_not_stay() or (leave_round.keeps() and not in_loop):
         return call()
     if not model.built or not reads_again():
         return call()
     before = _Before(model)
-    turns.when_traced = before.is_traced
+    turns.when_traced, turns.copies.evaluates = before.is_traced, True
     try:
+        if in_loop:
+            return _between_steps(call, before)
         return _again_and_again(strategy, model, call, before)
     finally:
-        turns.when_traced = lambda: None
+        turns.when_traced, turns.copies.evaluates = lambda: None, False
+
+
+def _between_steps(call: Callable[[], T], before: _Before) -> T:
+    """The same where a loop of the script's own is between two steps."""
+    is_again = False
+
+    def deed() -> T:
+        nonlocal is_again
+        if is_again:
+            before.put_back()
+        is_again = True
+        return call()
+
+    return between_steps.evaluated(deed)
 
 
 def _again_and_again(strategy: Any, model: Any, call: Callable[[], T], before: _Before) -> T:

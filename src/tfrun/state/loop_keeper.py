@@ -8,7 +8,7 @@ Otherwise everything is held.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfrun.engine import commit as commits
-from tfrun.engine import variable_values
+from tfrun.engine import own_copies, variable_values
+from tfrun.engine.replica import turns_of
 from tfrun.job.settings import settings
 from tfrun.state import random_state
 from tfrun.state.keeper import Keeper
@@ -105,6 +106,38 @@ class LoopKeeper(Keeper):
         for name, value in self._at_calls.items():
             variable_values.assign(self._variables[name], value.numpy())
 
+    def undo(self, kept: Snapshot, assigned: Mapping[int, Any]) -> Callable[[], None] | None:
+        """Undoes what the script has done since the newest step, as far as it is done again.
+
+        Args:
+          kept: what the variables may not hold any more of the state after that step.
+          assigned: the variables that the script itself has assigned since, by their ids.
+
+        Returns:
+          What undoes it; None where nobody knows what one of the variables held.
+        """
+        known, turns = self.handles(), turns_of(strategy_of(self._parts.models[0]))
+        assert turns is not None, "where workers stay they take turns"
+        copies = turns.copies
+        changed = {
+            name: variable
+            for name, variable in self._variables.items()
+            if id(variable) in assigned or _handle(variable) in copies.own
+        }
+        ours = {id(variable) for variable in changed.values()}
+        others = [variable for key, variable in assigned.items() if key not in ours]
+        counts = all(own_copies.is_apart(variable_values.copies(v)[0]) for v in others)
+        if not counts or copies.keeps_besides(known) or not changed.keys() <= kept.arrays.keys():
+            return None
+
+        def undo() -> None:
+            for name, variable in changed.items():
+                variable_values.assign(variable, kept.arrays[name])
+            self._restore_others(kept, random=False)
+            copies.forget_counted(besides=known)
+
+        return undo
+
     def step_ended(self, progress: LoopProgress) -> None:
         """The script has done all of its step."""
         if self._step_began is not None:
@@ -126,7 +159,7 @@ class LoopKeeper(Keeper):
         """The ids of the handles of all variables of the state, of this worker's first copies."""
         self._look_at_variables()
         every = [*self._variables.values(), *self._metric_variables]
-        return {id(variable_values.copies(variable)[0].handle) for variable in every}
+        return {_handle(variable) for variable in every}
 
     # --- what a successor gets -----------------------------------------------------------------
 
@@ -230,6 +263,10 @@ class LoopKeeper(Keeper):
         }
         metrics = [[own[id(v)] for v in m.variables if id(v) in own] for m in self._parts.metrics]
         return totals * in_use(metrics)
+
+
+def _handle(variable: Any) -> int:
+    return id(variable_values.copies(variable)[0].handle)
 
 
 def in_use(metrics: Sequence[Sequence[NDArray]]) -> NDArray[np.float32]:

@@ -65,6 +65,8 @@ class Stand(NamedTuple):
       all_came: all workers of the round before had come to the call that it is in.
       led: it was the chief of the round before.
       levels: it can be taken to where another one is that is further.
+      sums: of a loop between two steps, in how many the script has met the others since the newest
+        step; -1 in a step, and elsewhere.
     """
 
     call: int
@@ -79,6 +81,7 @@ class Stand(NamedTuple):
     all_came: bool = True
     led: bool = False
     levels: bool = True
+    sums: int = -1
 
     @property
     def place(self) -> tuple[int, ...]:
@@ -114,8 +117,11 @@ def source(stands: Sequence[Stand]) -> int | None:
         raise Apart
     if not are_level and not all(stand.levels for stand in stayed):
         raise Apart
+    if any(stand.sums != newest.sums for stand in stayed):
+        raise Apart
     if len(stayed) < len(stands):
         fit = has_state and all(stand.call == newest.call for stand in stands)
+        fit = fit and newest.sums < 0  # who comes has not made what is made again
         if not fit:
             raise UnfitSuccessor
     elif are_level:

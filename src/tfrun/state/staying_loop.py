@@ -12,9 +12,11 @@ same step, all begin again as they do elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
-from tfrun.engine import host_collective, loop_refusals, script_state
+import tensorflow as tf
+
+from tfrun.engine import between_steps, host_collective, loop_refusals, script_state
 from tfrun.engine.replica import turns_of
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
@@ -44,6 +46,9 @@ class StayingLoop(Session[LoopKeeper]):
     looks_again = True
     _own = -1  # of so many that steps assign is known whether the state has them
     _unknown = ""  # a variable among them that it has not
+    _between_at = 0  # steps that were done then
+    _between: between_steps.Deeds | None = None  # since the newest step
+    _unknown_before = ""  # as `_not_known`, after that step
     _is_open: ClassVar[bool] = False  # some loop's, in this process
 
     @classmethod
@@ -56,13 +61,14 @@ class StayingLoop(Session[LoopKeeper]):
         return super().begin()
 
     def why_not_stay(self) -> str:
-        if why := loop_refusals.why_one_each() or super().why_not_stay():
+        readings = () if self._between is None else self._between.readings
+        if why := loop_refusals.why_one_each(readings) or super().why_not_stay():
             return why
         if script_state.calls_python:
             return "its step calls the script's Python"
         if self.repeat is None:
             return "a loop of the script's own without steps"
-        return self._not_known()
+        return self._not_known() if self._between is None else self._unknown_before
 
     def _not_known(self) -> str:
         """What steps have assigned that cannot be taken back."""
@@ -80,7 +86,63 @@ class StayingLoop(Session[LoopKeeper]):
         """Tells it, where that has changed."""
         self._say_whether_it_stays(self.why_not_stay())
 
+    def step_begins(self) -> None:
+        self._between_ends()
+        super().step_begins()
+
+    def between_begins(self, step: int) -> None:
+        """The script does something else from now on, until its next step.
+
+        Args:
+          step: steps that are done.
+        """
+        if self._strategy is None or not may_stay():
+            return
+        self.looks_again = True
+        self._unknown_before = self._not_known()
+        self._between_at, self._between = step, between_steps.Deeds(self)
+        between_steps.begin(self._between)
+
+    def _between_ends(self) -> None:
+        if self._between is not None:
+            self._between = None
+            between_steps.end()
+
+    def enters_between(self, error: Exception) -> bool:
+        """Enters the next round where something between two steps was cut off.
+
+        Raises:
+          PeersLeft: not all others can, and this worker's state is kept.
+        """
+        mine, deeds = self._goes_on_from(error, self._between_at), self._between
+        if mine is None or deeds is None or self.keeper is None:
+            return False
+        undo = self.keeper.undo(mine, deeds.assigned)
+        if undo is None:
+            return False
+        stand = {"sums": deeds.sums, "all_came": not deeds.skipped}
+        self._enters_with(mine, error, self._between_at, **stand)
+        with self.changing:
+            undo()
+        return True
+
+    def gives_up(self, error: Exception) -> NoReturn:
+        self.keep()
+        raise PeersLeft from error
+
+    def collectives(self) -> int:
+        return self._calls.group.counts.collectives
+
+    def counted(self) -> dict[Any, tf.Tensor]:
+        turns = self._calls.turns
+        return {
+            (number, key): copy.read_value()
+            for key, made in turns.copies.counted_by_steps().items()
+            for number, copy in zip(turns.held, made, strict=False)
+        }
+
     def close(self) -> None:
+        self._between_ends()
         StayingLoop._is_open = False
         super().close()
         if self._said is not None:
@@ -157,11 +219,11 @@ class StayingLoop(Session[LoopKeeper]):
         # Where its update is made, what is left of the step cannot be made for others.
         return mine if mine is not None and mine.place.step == step else None
 
-    def _enters_with(self, mine: Snapshot, error: BaseException, step: int) -> None:
+    def _enters_with(self, mine: Snapshot, error: BaseException, step: int, **more: Any) -> None:
         was_chief = world().is_chief
         leave_round.keeping()
         stand = Stand(call=self.number, epoch=0, step=mine.place.step, levels=False, led=was_chief)
-        stand = stand._replace(is_whole=not host_collective.made_alone())
+        stand = stand._replace(is_whole=not host_collective.made_alone(), **more)
         try:
             self._enter(stand, mine, step, self.keep)
         except Apart as apart:

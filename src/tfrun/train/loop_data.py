@@ -19,7 +19,7 @@ from tfrun.data.dataset import Dataset
 from tfrun.data.keras import division
 from tfrun.data.keras.in_turn import Divided, InTurn
 from tfrun.data.order import repeatable
-from tfrun.engine import loop_calls, loop_refusals
+from tfrun.engine import between_steps, loop_calls, loop_refusals
 from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.state.staying_loop import StayingLoop
@@ -70,10 +70,14 @@ class LoopData(InTurn):
         if not settings().rehearses and self._is_in_turn():
             calls = loop_calls.of(self._strategy, self._traces)
             assert calls is not None
-            return _Steps(self, self._divided.steps(), calls)
+            return _Steps(self, self.steps(), calls)
         made = iter(self.plain)
         loop_refusals.reading_begins(made)
         return made
+
+    def steps(self) -> division.StepsInTurn:
+        """The pieces of each of its steps, from the first one on."""
+        return self._divided.steps()
 
     def reduce(self, initial_state: Any, reduce_func: Any) -> Any:
         """A loop over it in a `tf.function`."""
@@ -138,7 +142,7 @@ class _Steps:
         self, data: LoopData, steps: division.StepsInTurn, calls: loop_calls.Calls
     ) -> None:
         self._data, self._steps, self._calls = data, steps, calls
-        self._done, self._plain = 0, None
+        self._done, self._read, self._plain = 0, 0, None
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -154,7 +158,23 @@ class _Steps:
             raise
         loop_refusals.reading_begins(self)
         self._done += 1
-        return self._calls.step_begins(pieces)
+        self._read = self._done
+        if (deeds := between_steps.newest()) is not None and self._done == 1:
+            deeds.readings.add(self)
+        given = self._calls.step_begins(pieces)
+        again = functools.partial(self._step_again, loop_calls.open_steps[self._calls], self._done)
+        between_steps.remember(again)
+        return given
+
+    def _step_again(self, step: loop_calls.LoopStep, number: int) -> None:
+        """Begins a step again, for the replicas that are here now."""
+        if number <= self._read:
+            self._steps, self._read = self._data.steps(), 0
+        pieces: Any = None
+        while self._read < number:
+            pieces = next(self._steps)
+            self._read += 1
+        self._calls.step_begins_again(step, pieces)
 
     def __getattr__(self, name: str) -> Any:
         """What else TensorFlow's iterators have."""

@@ -25,7 +25,7 @@ from typing import Any
 
 import keras
 
-from tfrun.engine import adoption, multi_worker
+from tfrun.engine import adoption, between_steps, multi_worker
 from tfrun.engine.agree import multi_worker_strategy
 from tfrun.engine.local_mode import in_local_mode, local_mode, variables_distributed
 from tfrun.job.settings import settings
@@ -56,6 +56,7 @@ def run_save(
             return _write(original, model, path, args, kwargs)
         call = chief_journal.call(key_of(path))
         if not world().is_chief:
+            between_steps.note_left_to_the_chief()
             _asked[call.path] = _pending[call.path] = call
             _log.info("The chief writes %s, not worker %d.", path, world().rank)
             if strategy is adoption.given():

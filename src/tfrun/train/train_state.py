@@ -178,6 +178,7 @@ class TrainState:
                     self._keeper.epoch_ended()
                     self._session.rests()
                 self._session.save_if_due(self.step, epoch_ended=True)
+                self._session.between_begins(self.step)
             # The next epoch's first step may be cut off: its data begins there, not at this end.
             data = {**self._progress.data, reader.name: astuple(reader.place)}
             self._progress = replace(

@@ -1,8 +1,8 @@
 """A loop of the script's own, with a pause in each step; workers die where KILLS says.
 
 "round:task:step:where" each, where: "before" its step's first call, "between" its two calls,
-"after" them, or "validating" after so many steps. A worker is known by its process: to ask for its
-place is to start again.
+"after" them, or after so many steps where `validate` says. A worker is known by its process: to
+ask for its place is to start again.
 """
 
 import hashlib
@@ -33,6 +33,7 @@ with strategy.scope():
     optimizers = [keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.01, momentum=0.9)]
     seen, other = keras.metrics.Mean("seen"), keras.metrics.Mean("other")
     val = keras.metrics.Mean("val")
+    critic.compile(loss="mse", metrics=["mae"])
 
 x = np.random.default_rng(0).normal(size=(90, 4)).astype("float32")
 if KIND == "exact":
@@ -106,6 +107,15 @@ def test_step(x):
 
 
 @tf.function
+def test_alone(x):
+    def on_replica(x):
+        val.update_state(critic(x))
+        return tf.reduce_sum(critic(x))
+
+    return strategy.run(on_replica, args=(x,))
+
+
+@tf.function
 def test_all(batches):
     for _ in range(3):
         strategy.run(lambda x: val.update_state(critic(x)), args=(next(batches),))
@@ -118,12 +128,24 @@ def validate():
     if "function" in MORE:
         test_all(iter(valid))
     else:
-        for batch in valid:
-            told.append(float(test_step(batch)).hex())
-            dies("validating")
+        for number, batch in enumerate(valid):
+            if "quiet" in MORE:
+                test_alone(batch)
+            elif "eager" in MORE:
+                told.append(float(strategy.reduce("SUM", test_alone(batch), axis=None)).hex())
+            else:
+                told.append(float(test_step(batch)).hex())
+            dies(f"validating {number}")
+    dies("validated")
     told.append(float(val.result()).hex())
+    dies("resulted")
     if "late" in MORE:
         val.reset_state()
+    if "evaluates" in MORE:
+        dies("evaluating")
+        told.append([float(n).hex() for n in critic.evaluate(x[:40], x[:40, :1], 16, verbose=0)])
+        dies("evaluated")
+        told.append(critic.predict(x[:40], 16, verbose=0).tobytes().hex())
 
 
 def own_place():
@@ -139,7 +161,7 @@ PLACE = own_place()
 
 def dies(where):
     if [*(PLACE or []), str(state.step), where] in [
-        k.split(":") for k in os.environ["KILLS"].split()
+        k.split(":") for k in os.environ["KILLS"].split(",")
     ]:
         os.kill(os.getpid(), signal.SIGKILL)
 
