@@ -84,3 +84,14 @@ def test_nobody_is_taken_to_where_another_one_is_in_the_midst_of_a_loop() -> Non
         share_snapshot.source([here, here._replace(step=4)])
     with pytest.raises(share_snapshot.Apart):
         share_snapshot.source([here._replace(step=4), here, SUCCESSOR])
+
+
+def test_who_has_met_others_more_often_since_the_newest_step_is_elsewhere() -> None:
+    here = Stand(call=1, epoch=0, step=3, levels=False, sums=4)
+    assert share_snapshot.source([here, here]) is None
+    with pytest.raises(share_snapshot.Apart):
+        share_snapshot.source([here, here._replace(sums=5)])
+    with pytest.raises(share_snapshot.Apart):  # in the next step
+        share_snapshot.source([here, here._replace(sums=-1)])
+    with pytest.raises(share_snapshot.UnfitSuccessor):  # it would not come to what the others make again
+        share_snapshot.source([here, SUCCESSOR])
