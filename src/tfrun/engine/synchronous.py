@@ -111,8 +111,11 @@ class SynchronousStrategy:
         return super().distribute_datasets_from_function(dataset_fn, options)  # type: ignore
 
     def reduce(self, reduce_op, value, axis):
+        # TensorFlow's iterators ask so whether all workers have a batch.
+        by_tensorflow = sys._getframe(1).f_code.co_filename.startswith(script_lines.TENSORFLOW)
+        turns = None if by_tensorflow else replica.turns_of(self)
         with _calling("strategy.reduce"):
-            parts = loop_calls.parts_to_reduce(replica.turns_of(self), value, axis)
+            parts = loop_calls.parts_to_reduce(turns, value, axis)
             if parts is not None:
                 calls = self.extended._host_calls  # type: ignore[attr-defined]
                 return loop_calls.reduced(calls, reduce_op, parts)
