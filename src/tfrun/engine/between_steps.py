@@ -12,13 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Protocol, TypeVar
 
-import numpy as np
 import tensorflow as tf
 
-from tfrun.engine import host_collective
-
 T = TypeVar("T")
-_evaluates = False  # Keras does, between two steps
 _open: Deeds | None = None  # while the script is between two steps, and in no deed
 
 
@@ -170,37 +166,6 @@ def note_left_to_the_chief() -> None:
     """The chief alone writes something that the script has asked all workers to write."""
     if _open is not None:
         _open.skipped = True
-
-
-def evaluated(deed: Callable[[], T]) -> T:
-    """Has Keras evaluate between two steps of a loop; as `made`."""
-    global _evaluates
-    _evaluates = True
-    try:
-        return made(deed)
-    finally:
-        _evaluates = False
-
-
-def is_evaluating() -> bool:
-    return _evaluates
-
-
-def initial_value(calls: Any, kwargs: Mapping[str, Any]) -> Any:
-    """The chief's initial value of a variable, but zeros without asking for them.
-
-    The first evaluation makes what its metrics count, and slots of the optimizer that the model is
-    compiled with. Who comes to the job later makes them when nobody else does.
-
-    Args:
-      calls: of a strategy.
-      kwargs: the arguments of the variable.
-    """
-    value: Any = kwargs["initial_value"]
-    value = value() if callable(value) else value
-    if not np.any(value):
-        return tf.convert_to_tensor(value, dtype=kwargs.get("dtype"))
-    return host_collective.initial_value(calls, {**kwargs, "initial_value": value})
 
 
 def _differ(one: tf.Tensor, other: tf.Tensor) -> bool:

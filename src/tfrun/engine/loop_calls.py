@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrun.engine import between_steps, loop_refusals
+from tfrun.engine import between_steps, loop_refusals, loop_traces
 from tfrun.engine.loop_traces import Traces, is_plain, structure_of
 from tfrun.engine.replica import turns_of
 from tfrun.job import holding
@@ -225,7 +225,7 @@ class LoopStep:
                     self._make_again(pieces)
                 return [self._make(one)]
             except Exception as error:
-                pieces = self._calls.again(error)
+                pieces = None if loop_traces.has_failed else self._calls.again(error)
                 if pieces is None:
                     raise
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tfrun.engine.hand_in_places import Places
 
 _is_tracing = False  # some call
+has_failed = False  # the newest trace: what it was to make is there in part
 # Of each function, whichever loop calls it: what it calls is not traced anew for each.
 _places: weakref.WeakKeyDictionary[Any, Places] = weakref.WeakKeyDictionary()
 
@@ -57,13 +58,14 @@ class Traces:
 
         So the step of a replica does not depend on what others a worker holds.
         """
-        global _is_tracing
+        global _is_tracing, has_failed
         specs = tuple(map(tf.TensorSpec.from_tensor, tensors))
         if specs not in self._traced:
-            _is_tracing = True
+            _is_tracing = has_failed = True
             try:
                 with self._host_calls.tracing(self._places):
                     self._traced[specs] = self._once.get_concrete_function(list(specs))
+                has_failed = False
             finally:
                 _is_tracing = False
         return self._traced[specs]

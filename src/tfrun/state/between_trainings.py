@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tfrun.engine import between_steps, variable_values
+from tfrun.engine import between_steps, late_variables, variable_values
 from tfrun.engine.replica import turns_of
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
@@ -63,13 +63,14 @@ def stays(strategy: Any, model: Any, call: Callable[[], T], reads_again: Callabl
     if not model.built or not reads_again():
         return call()
     before = _Before(model)
+    when_traced = turns.when_traced
     turns.when_traced, turns.copies.evaluates = before.is_traced, True
     try:
         if in_loop:
             return _between_steps(call, before)
         return _again_and_again(strategy, model, call, before)
     finally:
-        turns.when_traced, turns.copies.evaluates = lambda: None, False
+        turns.when_traced, turns.copies.evaluates = when_traced, False
 
 
 def _between_steps(call: Callable[[], T], before: _Before) -> T:
@@ -83,7 +84,8 @@ def _between_steps(call: Callable[[], T], before: _Before) -> T:
         is_again = True
         return call()
 
-    return between_steps.evaluated(deed)
+    with late_variables.evaluating():
+        return between_steps.made(deed)
 
 
 def _again_and_again(strategy: Any, model: Any, call: Callable[[], T], before: _Before) -> T:

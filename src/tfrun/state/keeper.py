@@ -9,7 +9,7 @@ to a `fit` stands in fit_keeper.py, what is to a loop of the script's own in loo
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -166,6 +166,7 @@ class Keeper:
         random: random_state.State,
         iterations: int,
         whole: bool = True,
+        late: Collection[str] = (),
     ) -> Snapshot:
         """The state: `values` with their `arrays`, and all variables as they are or are held.
 
@@ -177,11 +178,12 @@ class Keeper:
           random: what Python's and numpy's generators held.
           iterations: steps of the optimizer.
           whole: see `state`.
+          late: variables that the step has made which is cut off: they begin anew.
         """
         away = state_slots.fetched(self._variables.values() if whole else ())
         for name, variable in self._variables.items():
             value = held.get(name)
-            if value is None and not whole:
+            if name in late or (value is None and not whole):
                 continue
             if id(variable) in away:
                 arrays[name] = away[id(variable)]

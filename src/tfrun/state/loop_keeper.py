@@ -76,6 +76,8 @@ class LoopKeeper(Keeper):
         self._held: _Held | None = None
         # What variables held when the script's body had come to its first call.
         self._at_calls: dict[str, tf.Tensor] = {}
+        self._known: set[str] = set()  # the variables that were there when the step began
+        self._made: dict[str, tf.Tensor] = {}  # what others held when the step had made them
         self._counted: set[int] = set()  # updates that a step has had so far
         self._is_settled, self._recovers = False, settings().recovers
 
@@ -87,6 +89,7 @@ class LoopKeeper(Keeper):
         if self._commit is None or not self._recovers:
             return
         self._look_at_variables()
+        self._known = set(self._variables)
         self._held = self._hold(self._ungated if self._is_trusted else self._variables)
         self._step_began = self._count()
 
@@ -101,9 +104,19 @@ class LoopKeeper(Keeper):
         self._at_calls = dict(zip(chosen, variable_values.hold(list(chosen.values())), strict=True))
         self._held = replace(self._held, own=variable_values.hold(self._metric_variables))
 
+    def has_traced(self) -> None:
+        """A function of the step's body has been traced, which may have made variables."""
+        if self._step_began is not None:
+            self._look_at_variables()
+            made = {
+                n: v for n, v in self._variables.items() if n not in self._known | self._made.keys()
+            }
+            values = variable_values.hold(list(made.values()))
+            self._made.update(zip(made, values, strict=True))
+
     def take_back(self, kept: Snapshot, *, random: bool = True) -> None:
         super().take_back(kept, random=random)
-        for name, value in self._at_calls.items():
+        for name, value in (*self._at_calls.items(), *self._made.items()):
             variable_values.assign(self._variables[name], value.numpy())
 
     def undo(self, kept: Snapshot, assigned: Mapping[int, Any]) -> Callable[[], None] | None:
@@ -143,7 +156,7 @@ class LoopKeeper(Keeper):
         if self._step_began is not None:
             self._counted.add(self._count() - self._step_began)
         self._progress, self._step_began, self._held = progress, None, None
-        self._at_calls = {}
+        self._at_calls, self._made = {}, {}
         self._in_step = False
 
     def epoch_ended(self) -> None:
@@ -153,7 +166,7 @@ class LoopKeeper(Keeper):
             self._held = self._hold(self._variables)
 
     def release(self) -> None:
-        self._held, self._at_calls = None, {}
+        self._held, self._at_calls, self._made = None, {}, {}
 
     def handles(self) -> set[int]:
         """The ids of the handles of all variables of the state, of this worker's first copies."""
@@ -165,15 +178,20 @@ class LoopKeeper(Keeper):
 
     def state(self, *, whole: bool = True) -> Snapshot | None:
         """The newest whole state; None when there is none, or none is needed."""
+        if self._progress.step == 0 and self._call == 0:
+            return None  # the script's start is that state
+        return self.state_here(whole=whole)
+
+    def state_here(self, *, whole: bool = True) -> Snapshot | None:
+        """The newest whole state, for who goes on in this process; None when there is none."""
         held, progress, is_after = self._held, self._progress, False
+        late = () if self._step_began is None else self._variables.keys() - self._known
         if self._step_began is not None and self._is_trusted:
             done = self._count() - self._step_began
             if done > 1:
                 return None
             if done:
-                held, progress, is_after = None, self._after, True
-        if progress.step == 0 and self._call == 0:  # the script's start is that state
-            return None
+                held, progress, is_after, late = None, self._after, True, ()
         if held is None:
             self._look_at_variables()
             held = self._hold({})
@@ -194,6 +212,7 @@ class LoopKeeper(Keeper):
             random=held.random,
             iterations=progress.step,
             whole=whole,
+            late=late,
         )
 
     @property

@@ -212,10 +212,10 @@ class StayingLoop(Session[LoopKeeper]):
         """The state that this worker has where the training goes on here; None where it cannot."""
         self.looks_again = True
         is_peers = isinstance(error, PeersLeft) or is_peer_error(type(error).__name__, str(error))
-        if not is_peers or not self.has_stepped or self.why_not_stay() or self.keeper is None:
+        if not is_peers or self.why_not_stay() or self.keeper is None:
             return None
         with self.changing:
-            mine = self.keeper.state(whole=False)
+            mine = self.keeper.state_here(whole=False)
         # Where its update is made, what is left of the step cannot be made for others.
         return mine if mine is not None and mine.place.step == step else None
 
@@ -244,6 +244,6 @@ class StayingLoop(Session[LoopKeeper]):
 
     def _whole_state(self) -> Snapshot:
         assert self.keeper is not None
-        kept = self.keeper.state()
+        kept = self.keeper.state_here()
         assert kept is not None
         return kept

@@ -78,6 +78,7 @@ class TrainState:
         self._calls = loop_calls.of(strategy)  # of the place that a successor has been given
         if self._calls is not None and self._session is not None:
             self._calls.begin, self._calls.again = self._calls_begin, self._again
+            self._calls.turns.when_traced = self._keeper.has_traced
 
     # --- how far it has come -------------------------------------------------------------------
 
@@ -142,6 +143,7 @@ class TrainState:
             if self._session is not None:
                 self._session.joins()  # the others are in the midst of this, too
                 self._session.looks_again = True
+                self._session.say_whether_it_stays()  # for what a first step's trace, too, cuts off
             for batch in self._meter.fetching(reader.epoch()):
                 before = self._progress
                 place = astuple(reader.place)
