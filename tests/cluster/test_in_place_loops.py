@@ -16,12 +16,18 @@ OVER = "it is in no training"
 SCRIPT = SCRIPTS / "in_place_loops.py"
 
 
-def run(workers: int, *args: str, kills: str = "", options: tuple[str, ...] = ()) -> Any:
+def run(
+    workers: int,
+    *args: str,
+    kills: str = "",
+    options: tuple[str, ...] = (),
+    script: Path = SCRIPT,
+) -> Any:
     """What the chief has printed at the end, the events, and the terminal."""
     with tempfile.TemporaryDirectory() as folder:
         shown = shown_by(
             [TFRUN, "-n", str(workers), "--seed", "5", "--threads-per-worker", "1", *options]
-            + ["--run-dir", f"{folder}/run", str(SCRIPT), *args],
+            + ["--run-dir", f"{folder}/run", str(script), *args],
             {"KILLS": kills},
             timeout=150,
         )
@@ -56,6 +62,10 @@ def why_not(events: list[dict[str, Any]]) -> str:
         ("exact", 3, "0:1:3:before,0:0:9:between"),
         ("exact", 3, "0:1:3:after,0:2:3:between"),
         ("pipeline", 2, "0:0:4:between"),
+        # In the first step, while the others trace it; and where the first of its calls has made an
+        # optimizer's slots, and assigned them.
+        ("exact", 2, "0:0:0:before"),
+        ("exact", 3, "0:1:0:before,0:0:0:between"),
         # In the last step of an epoch, whose pieces have other sizes.
         ("pipeline", 2, "0:1:5:before"),
     ],
@@ -83,6 +93,21 @@ def test_a_spare_joins_at_once() -> None:
     found, events, shown = run(2, "exact", kills="0:1:6:before", options=("--spares", "1"))
     assert found == wanted, shown
     assert recovered(events) == [(True, 0)], shown
+
+
+@pytest.mark.timeout(200)
+def test_a_first_step_that_was_cut_off_makes_no_variables_twice(tmp_path: Path) -> None:
+    """Of slots that are no zeros workers are told by the chief: one that has gone tells nobody."""
+    script = tmp_path / "with_adagrad.py"
+    adagrad = "keras.optimizers.Adagrad(0.01)"
+    script.write_text(
+        SCRIPT.read_text().replace("keras.optimizers.SGD(0.01, momentum=0.9)", adagrad)
+    )
+    assert adagrad in script.read_text()
+    wanted, _, _ = run(2, "exact", script=script)
+    found, events, shown = run(2, "exact", kills="0:1:0:before", script=script)
+    assert found == wanted, shown
+    assert recovered(events) == [(False, 0)], shown
 
 
 @pytest.mark.timeout(200)

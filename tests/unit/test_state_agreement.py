@@ -93,5 +93,7 @@ def test_who_has_met_others_more_often_since_the_newest_step_is_elsewhere() -> N
         share_snapshot.source([here, here._replace(sums=5)])
     with pytest.raises(share_snapshot.Apart):  # in the next step
         share_snapshot.source([here, here._replace(sums=-1)])
-    with pytest.raises(share_snapshot.UnfitSuccessor):  # it would not come to what the others make again
+    with pytest.raises(
+        share_snapshot.UnfitSuccessor
+    ):  # it would not come to what the others make again
         share_snapshot.source([here, SUCCESSOR])
