@@ -22,8 +22,8 @@ import pytest
 from conftest import Jobs
 
 SCRIPT = Path(__file__).parent / "scripts" / "in_place_marathon.py"
-SECONDS, LEAST_DEATHS = 600, 20
 EPOCHS = int(os.environ.get("TFRUN_TEST_EPOCHS", "80"))
+SECONDS, LEAST_DEATHS = max(600, 2 * EPOCHS), EPOCHS // 4
 PAUSE, SETTLED = 0.03, 6
 OPTIONS = ("-n", 3, "--replicas", 3, "--in-place", "--spares", 1, "--threads-per-worker", 1)
 TOLD = {"AUTOGRAPH_VERBOSITY": "0", "TF_CPP_MIN_LOG_LEVEL": "2", "EPOCHS": str(EPOCHS)}

@@ -200,7 +200,7 @@ def test_alone(mode: str, name: str, value: str, jobs: Jobs, tmp_path: Path) -> 
         assert done.returncode == 2 and "TFRUN-107" in done.stderr, done.stderr
         assert not list(tmp_path.iterdir())
         return
-    if not (in_share(f"{mode} {name} {value}", of=12) or of_change(mode, name, value, touched())):
+    if not (in_share(f"{mode} {name} {value}", of=16) or of_change(mode, name, value, touched())):
         pytest.skip("another day's: make test-options runs all")
     check(train(jobs, mode, chosen, tmp_path))
 
@@ -222,7 +222,7 @@ def pairs() -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("number", range(len(pairs())))
 def test_beside_others(number: int, jobs: Jobs, tmp_path: Path) -> None:
-    if not in_share(f"pairs {number}", of=12):
+    if not in_share(f"pairs {number}", of=16):
         pytest.skip("another day's: make test-options runs all")
     chosen = {name: value for name, value in pairs()[number].items() if value}
     mode = chosen.pop("mode")

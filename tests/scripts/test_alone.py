@@ -20,7 +20,7 @@ from test_scripts import SECONDS, SIZES, compared, environment, finished, run, t
 from shares import in_share
 
 ALONE = Path(__file__).parent / "alone"
-SHARES = 16
+SHARES = 20
 COUNTS = str(Path(__file__).parent)  # where one_dies.py is
 COUNTS_STEPS = "import one_dies\n"
 # Of what is printed before it trains, and of what callbacks print, there is more in two rounds.

@@ -40,6 +40,6 @@ def initial_value(calls: Any, kwargs: Mapping[str, Any]) -> Any:
         return host_collective.initial_value(calls, kwargs)
     value: Any = kwargs["initial_value"]
     value = value() if callable(value) else value
-    if not np.any(value):
+    if not tf.is_symbolic_tensor(value) and not np.any(value):
         return tf.convert_to_tensor(value, dtype=kwargs.get("dtype"))
     return host_collective.initial_value(calls, {**kwargs, "initial_value": value})
