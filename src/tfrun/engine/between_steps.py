@@ -149,17 +149,22 @@ def remember(deed: Callable[[], Any]) -> None:
         _open.remember(deed)
 
 
-def assigned(variable: Any, assign: Callable[[], T]) -> T:
+def assigned(variable: Any, assign: Callable[[], T], *, counts: bool) -> T:
     """The script assigns a Keras variable, outside of any step.
 
     Args:
       variable: which.
-      assign: does so. A metric's asks other workers what they have counted.
+      assign: does so.
+      counts: it is a metric's, so that other workers are asked what they have counted.
     """
     if _open is None or not tf.executing_eagerly():
         return assign()
     _open.assigned[id(variable)] = variable
-    return _open.make(assign, leads_on=True)
+    if counts:
+        return _open.make(assign, leads_on=True)
+    result = assign()
+    _open.remember(assign)
+    return result
 
 
 def note_left_to_the_chief() -> None:

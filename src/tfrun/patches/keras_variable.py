@@ -29,7 +29,8 @@ def remember_assignments(original):
         run = replica.current()
         if run is None:
             assign = functools.partial(keras_state.assign_outside, self, value, original)
-            return between_steps.assigned(self, assign)
+            counts = self.aggregation == "sum"
+            return between_steps.assigned(self, assign, counts=counts)
         if not isinstance(self._value, tf.distribute.DistributedValues):
             keras_state.refuse_own(run, self)
             return keras_state.assign_unaggregated(self, value, original)

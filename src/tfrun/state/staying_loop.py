@@ -86,17 +86,13 @@ class StayingLoop(Session[LoopKeeper]):
         """Tells it, where that has changed."""
         self._say_whether_it_stays(self.why_not_stay())
 
-    def step_begins(self) -> None:
-        self._between_ends()
-        super().step_begins()
-
     def between_begins(self, step: int) -> None:
         """The script does something else from now on, until its next step.
 
         Args:
           step: steps that are done.
         """
-        if self._strategy is None or not may_stay():
+        if self._strategy is None or turns_of(self._strategy) is None or not may_stay():
             return
         self.looks_again = True
         self._unknown_before = self._not_known()
@@ -150,18 +146,28 @@ class StayingLoop(Session[LoopKeeper]):
             leave_round.can_stay(can=self._strategy is not None and may_stay())
 
     def waits_for_a_place(self) -> Snapshot | None:
-        """Of a successor: waits until it has one; returns the state that all are in."""
+        """Of a successor: waits until it has one; returns the state that all are in.
+
+        Raises:
+          PeersLeft: the others are where it cannot join them.
+        """
         assert self.keeper is not None
         stand = Stand(call=self.number, stayed=False)
-        kept = self._enter(stand, None, 0, leave_round.nothing_to_keep)
+        try:
+            kept = self._enter(stand, None, 0, leave_round.nothing_to_keep)
+        except Apart as apart:
+            raise PeersLeft from apart
         self._goes_on = GoesOn(number=self.number, state=None, stayed=False)
         self._calls.stand_apart()
         return kept
 
-    def joins(self) -> None:
-        """This worker stands where the others stand."""
+    def epoch_begins(self) -> None:
+        """Its steps come now, the first of which may be traced for long; or it has none left."""
         if self._goes_on is not None and not self._goes_on.stayed:
-            self._calls.join()
+            self._calls.join()  # the others are in the midst of this, too
+        self._between_ends()
+        self.looks_again = True
+        self.say_whether_it_stays()
 
     def again(self, error: BaseException, step: int) -> Any:
         """Enters the next round, and takes back what a step has done that is to be made again.

@@ -141,9 +141,7 @@ class TrainState:
     def _batches(self, reader: readers.Reader, epochs: int) -> Iterator[Any]:
         while self.epoch < epochs and not self._is_done:
             if self._session is not None:
-                self._session.joins()  # the others are in the midst of this, too
-                self._session.looks_again = True
-                self._session.say_whether_it_stays()  # for what a first step's trace, too, cuts off
+                self._session.epoch_begins()
             for batch in self._meter.fetching(reader.epoch()):
                 before = self._progress
                 place = astuple(reader.place)
