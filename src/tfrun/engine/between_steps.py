@@ -112,8 +112,8 @@ class Deeds:
         """
         for each in self._deeds:
             each()
-        found = self._loop.counted()
-        if any(key not in found or _differ(found[key], value) for key, value in counted.items()):
+        found = self._loop.counted()  # of replicas that have moved elsewhere nothing
+        if any(_differ(found[key], value) for key, value in counted.items() if key in found):
             self._loop.gives_up(cut_by)
 
     def remember(self, deed: Callable[[], Any]) -> None:

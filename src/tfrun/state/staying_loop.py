@@ -155,8 +155,9 @@ class StayingLoop(Session[LoopKeeper]):
         stand = Stand(call=self.number, stayed=False)
         try:
             kept = self._enter(stand, None, 0, leave_round.nothing_to_keep)
-        except Apart as apart:
-            raise PeersLeft from apart
+        except Apart:  # they go on without it, as where it had died
+            error = tf.errors.UnavailableError(None, None, "the others are in a validation")
+            raise PeersLeft from error
         self._goes_on = GoesOn(number=self.number, state=None, stayed=False)
         self._calls.stand_apart()
         return kept
