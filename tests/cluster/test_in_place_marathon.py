@@ -182,6 +182,6 @@ def test_deaths_in_a_row_change_no_bit_and_nothing_grows(jobs: Jobs) -> None:
     for name, counts in first.items():
         grown = last[name] - counts
         assert grown["descriptors"] <= 2, (name, grown)
-        # TensorFlow makes four more threads of its pools now and then; ours are as many as before.
-        assert grown["threads"] <= (12 if name == "chief" else 1), (name, grown)
+        # An iterator of the round before has six of TensorFlow's threads until it is let go.
+        assert grown["threads"] <= (6 if name == "chief" else 1), (name, grown)
         assert grown["files"] <= 3 and grown["MiB"] <= 30, (name, grown)

@@ -7,6 +7,7 @@ round, and connects with the workers of that; all go on from the state of the on
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,8 @@ from tfrun.state import durable_checkpoints, leave_round, share_snapshot
 from tfrun.state.share_snapshot import Apart, Stand, UnfitSuccessor
 from tfrun.state.snapshot import Place, Snapshot
 
+MANY = 8  # rounds, after which what they have left is let go in the midst of an epoch
+_entered = 0  # rounds, since that was done
 _when_moved: list[Callable[[], None]] = []
 
 
@@ -35,6 +38,18 @@ def when_moved(action: Callable[[], None]) -> None:
     All of that round's workers are in one call of the script then, or come to it.
     """
     _when_moved.append(action)
+
+
+def let_go(*, epoch_ended: bool) -> None:
+    """Between two steps: frees what earlier rounds have left, as the iterators of their data.
+
+    Those have threads and batches. They are in cycles of references, which Python looks for the
+    more rarely, the more objects a model is.
+    """
+    global _entered
+    if _entered >= (1 if epoch_ended else MANY):
+        _entered = 0
+        gc.collect()
 
 
 def enter(
@@ -106,6 +121,8 @@ def _in_no_call() -> Iterator[None]:
 
 def _move(said: str) -> None:
     """Takes the place in the next round that the agent has told."""
+    global _entered
+    _entered += 1
     environment = json.loads(said)["environment"]
     was_chief = world.world().is_chief
     world.move(environment)

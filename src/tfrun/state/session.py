@@ -22,7 +22,14 @@ from tfrun.job import reports
 from tfrun.job.settings import settings
 from tfrun.job.world import may_stay, one_for_good, why_not_stay, world
 from tfrun.process import channel
-from tfrun.state import finished_calls, leave_round, save_on_preemption, share_snapshot, snapshot
+from tfrun.state import (
+    finished_calls,
+    leave_round,
+    next_round,
+    save_on_preemption,
+    share_snapshot,
+    snapshot,
+)
 from tfrun.state import numbered_calls as calls
 from tfrun.state.durable_checkpoints import Saved, bring_back, durable
 from tfrun.state.keeper import Keeper
@@ -221,6 +228,7 @@ class Session(Generic[K]):
 
     def save_if_due(self, step: int, *, epoch_ended: bool) -> None:
         """Writes a checkpoint to the disk when one is due after so many steps."""
+        next_round.let_go(epoch_ended=epoch_ended)
         if self.keeper is None or self._training is None:
             return
         self._training.at_boundary(self.keeper.state)
