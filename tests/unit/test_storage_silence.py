@@ -120,8 +120,8 @@ def test_a_large_object_may_take_its_time(scheme, servers, monkeypatch, tmp_path
     proxy, content = object_servers.Faults(servers[scheme]), os.urandom(1 << 19)
     try:
         with object_servers.in_environment(proxy):
+            Objects(f"{scheme}://{BUCKET}/slow").write("a", content)
             objects = Objects(f"{scheme}://{BUCKET}/slow", patience=0.1)
-            objects.write("a", content)
             proxy.answers = lambda method, path: "slow" if method == "GET" else ""
             objects.fetch("a", tmp_path / "a")
             assert (tmp_path / "a").read_bytes() == content
