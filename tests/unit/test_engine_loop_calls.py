@@ -91,10 +91,12 @@ def test_a_call_that_is_cut_off_is_made_again_with_those_before_it(fails: int) -
     x = calls.step_begins(pieces(10.0))
     (y,) = loop_calls.made(double, (x,), {}) or ()
     assert y.numpy() == [20.0]
+    step, alike = loop_calls.open_steps[calls], tf.constant(7.0)
+    step.note_alike(alike)
     turns.fails = fails
     (z,) = loop_calls.made(plus, (x, y), {}) or ()
     assert len(rounds) == fails
-    step = loop_calls.open_steps[calls]
+    assert [part.numpy() for part in (step.parts(alike) or list)()] == [7.0, 7.0]
     assert [part.numpy().tolist() for part in (step.parts(z["sum"]) or list)()] == [[3.0], [30.0]]
     # The loop holds what it was given at first, and goes on with that.
     (more,) = loop_calls.made(double, (y,), {}) or ()

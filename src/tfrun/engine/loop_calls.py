@@ -218,11 +218,11 @@ class LoopStep:
         self._made.append(one)
         if between_steps.newest() is not None:
             return [between_steps.made(lambda: self._make(one), leads_on=True)]
-        pieces = None
+        pieces, first = None, self._columns
         while True:
             try:
                 if pieces is not None:
-                    self._make_again(pieces)
+                    self._make_again(pieces, first)
                 return [self._make(one)]
             except Exception as error:
                 pieces = None if loop_traces.has_failed else self._calls.again(error)
@@ -240,17 +240,17 @@ class LoopStep:
         self._note(turns.returned)
         return result
 
-    def _make_again(self, pieces: Sequence[Any]) -> None:
+    def _make_again(self, pieces: Sequence[Any], first: list[list[list[Any]]]) -> None:
         """Makes the calls before the newest one again, for the replicas that are here now.
 
         Args:
           pieces: theirs.
+          first: the columns as the loop has seen them.
         """
-        before = self._columns
         self.begin_again(pieces)
         for number, one in enumerate(self._made[:-1], start=1):
             if one is None:
-                ((same, *_),) = before[number]
+                ((same, *_),) = first[number]
                 self._columns.append([[same] * len(self._calls.turns.held)])
             else:
                 self._make(one)
