@@ -115,8 +115,8 @@ class ToyJob:
     def life(self, what: str = "", **values: Any) -> list[dict[str, Any]]:
         """What the workers have come to."""
         path = self.folder / "life"
-        lines = path.read_text().splitlines() if path.exists() else []
-        found = [json.loads(line) for line in lines]
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        found = [json.loads(line) for line in lines if line.endswith("\n")]  # one is being written
         found = [one for one in found if what in ("", one["what"])]
         return [one for one in found if all(one.get(k) == v for k, v in values.items())]
 

@@ -68,7 +68,7 @@ def assign_outside(variable, value, original):
 
     All replicas of this worker are given the same then, of what they count.
     """
-    result = original(variable, value)
+    result = assign_unaggregated(variable, value, original)
     if tf.executing_eagerly() and isinstance(variable._value, tf.distribute.DistributedValues):
         first, *others = copies(variable)
         if others and replica.turns_of(variable._value.distribute_strategy):

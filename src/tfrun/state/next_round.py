@@ -28,7 +28,7 @@ from tfrun.state.share_snapshot import Apart, Stand, UnfitSuccessor
 from tfrun.state.snapshot import Place, Snapshot
 
 MANY = 8  # rounds, after which what they have left is let go in the midst of an epoch
-_entered = 0  # rounds, since that was done
+entered = 0  # rounds, since that was done; a step asks for it
 _when_moved: list[Callable[[], None]] = []
 
 
@@ -46,9 +46,9 @@ def let_go(*, epoch_ended: bool) -> None:
     Those have threads and batches. They are in cycles of references, which Python looks for the
     more rarely, the more objects a model is.
     """
-    global _entered
-    if _entered >= (1 if epoch_ended else MANY):
-        _entered = 0
+    global entered
+    if entered >= (1 if epoch_ended else MANY):
+        entered = 0
         gc.collect()
 
 
@@ -121,8 +121,8 @@ def _in_no_call() -> Iterator[None]:
 
 def _move(said: str) -> None:
     """Takes the place in the next round that the agent has told."""
-    global _entered
-    _entered += 1
+    global entered
+    entered += 1
     environment = json.loads(said)["environment"]
     was_chief = world.world().is_chief
     world.move(environment)

@@ -228,7 +228,8 @@ class Session(Generic[K]):
 
     def save_if_due(self, step: int, *, epoch_ended: bool) -> None:
         """Writes a checkpoint to the disk when one is due after so many steps."""
-        next_round.let_go(epoch_ended=epoch_ended)
+        if next_round.entered:
+            next_round.let_go(epoch_ended=epoch_ended)
         if self.keeper is None or self._training is None:
             return
         self._training.at_boundary(self.keeper.state)
