@@ -33,16 +33,11 @@ def updated(metric: Any, update: Any, args: Any, kwargs: Any) -> bool:
     for step in steps:
         if step.takes(given):
             strategy = metric.variables[0]._value.distribute_strategy
-            known = [leaf for leaf in given if step.parts(leaf) is not None]
-            once = all(leaf.shape.rank == 0 for leaf in known)
+            parts = {id(leaf): of for leaf in given if (of := step.parts(leaf)) is not None}
+            once = all(leaf.shape.rank == 0 for leaf in given if id(leaf) in parts)
             if once:  # as one process would, which has one number for the whole batch
                 calls = strategy.extended._host_calls
-                parts = {id(leaf): step.parts(leaf) for leaf in known}
-                means = {
-                    key: loop_calls.reduced(calls, "MEAN", of_leaf)
-                    for key, of_leaf in parts.items()
-                    if of_leaf is not None
-                }
+                means = {key: loop_calls.reduced(calls, "MEAN", of) for key, of in parts.items()}
                 args, kwargs = tf.nest.map_structure(
                     lambda leaf, means=means: means.get(id(leaf), leaf), (args, kwargs)
                 )

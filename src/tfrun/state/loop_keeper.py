@@ -76,7 +76,7 @@ class LoopKeeper(Keeper):
         self._held: _Held | None = None
         # What variables held when the script's body had come to its first call.
         self._at_calls: dict[str, tf.Tensor] = {}
-        self._known: set[str] = set()  # the variables that were there when the step began
+        self._known: dict[str, Any] = {}  # the variables that were there when the step began
         self._made: dict[str, tf.Tensor] = {}  # what others held when the step had made them
         self._counted: set[int] = set()  # updates that a step has had so far
         self._is_settled, self._recovers = False, settings().recovers
@@ -89,7 +89,7 @@ class LoopKeeper(Keeper):
         if self._commit is None or not self._recovers:
             return
         self._look_at_variables()
-        self._known = set(self._variables)
+        self._known = self._variables  # without a copy: who looks at them makes another one
         self._held = self._hold(self._ungated if self._is_trusted else self._variables)
         self._step_began = self._count()
 
@@ -108,9 +108,8 @@ class LoopKeeper(Keeper):
         """A function of the step's body has been traced, which may have made variables."""
         if self._step_began is not None:
             self._look_at_variables()
-            made = {
-                n: v for n, v in self._variables.items() if n not in self._known | self._made.keys()
-            }
+            known = self._known.keys() | self._made.keys()
+            made = {n: v for n, v in self._variables.items() if n not in known}
             values = variable_values.hold(list(made.values()))
             self._made.update(zip(made, values, strict=True))
 
@@ -185,7 +184,7 @@ class LoopKeeper(Keeper):
     def state_here(self, *, whole: bool = True) -> Snapshot | None:
         """The newest whole state, for who goes on in this process; None when there is none."""
         held, progress, is_after = self._held, self._progress, False
-        late = () if self._step_began is None else self._variables.keys() - self._known
+        late = () if self._step_began is None else self._variables.keys() - self._known.keys()
         if self._step_began is not None and self._is_trusted:
             done = self._count() - self._step_began
             if done > 1:
