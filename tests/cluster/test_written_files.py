@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import h5py
+import numpy as np
 import pytest
 from workers import SCRIPTS, TFRUN, shown_by
 
@@ -20,6 +21,7 @@ PYTHONS = (
 LIBRARIES = (
     *("as_npy", "as_npz", "as_txt", "mapped", "picture", "figure", "keras_picture", "downloaded"),
     *("records", "gfile", "hdf5", "written_at_once", "as_bytes"),
+    *("mapped_late", "mapped_npy", "mapped_left"),
 )
 NOTICE = re.compile(
     r"worker \d: (\S+) is written by several of the (\d) workers, and each writes a whole"
@@ -57,6 +59,9 @@ def test_each_file_is_one_workers_whole_file(kinds, n, tmp_path: Path) -> None:
     else:
         for turn in range(3):
             assert h5py.is_hdf5(out / f"hdf5{turn}.left")
+            for name in (f"mapped_late{turn}.out", f"mapped_left{turn}.out"):
+                assert (out / name).read_bytes() == bytes(800_000), "the chief's does not stand"
+            assert not np.load(out / f"mapped_npy{turn}.npy").any()
 
 
 def test_lines_that_all_append_are_whole_and_it_is_said_once(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import fcntl
 import gzip
 import json
 import logging
+import mmap
 import os
 import pickle
 import shutil
@@ -107,6 +108,46 @@ def mapped(path):
     array.flush()
     del array
     check_array(np.fromfile(path, dtype="int64"))
+
+
+def after_others(path):
+    """Has the chief come last: it has begun the file, and another worker reads its own."""
+    if RANK == 0:
+        until = time.monotonic() + 20
+        while not all(Path(f"{path}.{rank}.read").exists() for rank in range(1, SIZE)):
+            assert time.monotonic() < until, f"{path}: the others do not read"
+            time.sleep(0.001)
+
+
+def mapped_late(path):
+    array = np.memmap(path, dtype="int64", mode="w+", shape=ARRAY.shape)
+    assert array.filename == path, array.filename
+    assert np.memmap(str(path) + ".2", mode="w+", shape=(1,)).filename == str(path) + ".2"
+    together(f"mapped {path.name}")
+    after_others(path)
+    array[:] = ARRAY
+    check_array(np.fromfile(path, dtype="int64"))  # it is still mapped, and not flushed
+    os.close(os.open(f"{path}.{RANK}.read", os.O_CREAT | os.O_WRONLY))
+
+
+def mapped_npy(path):
+    path = path.with_suffix(".npy")
+    array = np.lib.format.open_memmap(path, "w+", dtype="int64", shape=ARRAY.shape)
+    together(f"mapped {path.name}")
+    after_others(path)
+    array[:] = ARRAY
+    array.flush()
+    check_array(np.load(path))
+    os.close(os.open(f"{path}.{RANK}.read", os.O_CREAT | os.O_WRONLY))
+    check_array(np.load(path, mmap_mode="r+"))
+
+
+def mapped_left(path):
+    with open(path, "w+b") as file:
+        file.truncate(ARRAY.nbytes)
+        memory = mmap.mmap(file.fileno(), 0)
+    memory[:] = ARRAY.tobytes()
+    globals()[f"left_{path.name}"] = memory
 
 
 def zipped(path):

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import functools
 import io
+import mmap
 import os
 import shutil
 import sys
@@ -23,6 +24,7 @@ from tfrun.job.settings import settings
 from tfrun.job.world import may_stay, place
 from tfrun.process.files.folders import DONE, Folders, around_lock
 from tfrun.process.files.journal import Journal
+from tfrun.process.files.mapped import Mapped
 from tfrun.process.files.opening import Opening, with_chief
 from tfrun.process.files.versions import Version
 
@@ -57,6 +59,7 @@ def install() -> None:
     for name in DONE:
         original = getattr(os, name)
         setattr(os, name, functools.update_wrapper(folders.around(name, original), original))
+    mmap.mmap = Mapped  # type: ignore[misc]
     for name in ("flock", "lockf"):
         original = getattr(fcntl, name)
         setattr(fcntl, name, functools.update_wrapper(around_lock(original), original))

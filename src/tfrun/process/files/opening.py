@@ -21,6 +21,7 @@ from tfrun.job.world import World
 from tfrun.process import channel
 from tfrun.process.files.callers import Caller, caller
 from tfrun.process.files.journal import Journal
+from tfrun.process.files.mapped import begun, goes_on
 from tfrun.process.files.rules import (
     Did,
     appends,
@@ -32,13 +33,8 @@ from tfrun.process.files.rules import (
     notice,
     writes_anew,
 )
-from tfrun.process.files.versions import (
-    Lines,
-    Text,
-    Version,
-    last,
-    show_to_its_writer,
-)
+from tfrun.process.files.text import Lines, Text
+from tfrun.process.files.versions import Version, last, show_mapped, show_to_its_writer
 
 CODE = "TFRUN-516"  # several workers append to one file
 
@@ -106,6 +102,9 @@ class Opening:
                     raw = getattr(made, "raw", None)
                     if who is Caller.LIBRARY and isinstance(raw, Version):
                         raw.name = raw.place  # pandas has others open the file by its name
+                        begun(raw, sys._getframe(1))
+            elif opener is None and (mine := goes_on(lambda: key_of(file), mode)):
+                opener = mine.opened_again
             else:
                 show_to_its_writer(lambda: key_of(file))
             if made is not None:
@@ -149,12 +148,13 @@ class Opening:
         _whole.add(file)
 
     def close_all(self) -> None:
-        """What the script has left open is closed, as when Python ends."""
+        """What the script has left open is closed, as when Python ends; mapped files as well."""
         for file in list(_whole):
             try:
                 file.close()
             except (OSError, ValueError) as error:
                 sys.excepthook(type(error), error, error.__traceback__)
+        show_mapped()
         with self._journal.held_if_there() as knows:
             # Before this, the chief may come and write them too; elsewhere it is on another disk.
             for path in self._journal.written() if knows and self._journal.with_chief else ():

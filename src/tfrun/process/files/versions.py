@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from tfrun.process.files.journal import Journal
-from tfrun.process.files.rules import Deed, Did, Name, takes, whole_lines
+from tfrun.process.files.rules import Deed, Did, Name, takes
 
 KEPT = 16  # files that a worker may go on with: each holds its descriptor and its disk
 LONG_SECONDS = 30.0  # who writes text for longer writes a log, which is shown while it grows
-APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 _SPECIAL = ("/dev/", "/proc/", "/sys/")
 # As they are without folders.py and opening.py.
 _replace, _remove, _python_open = os.replace, os.remove, open
@@ -154,6 +153,7 @@ class Version(io.FileIO):
         self._inode, self._journal = inode, journal
         self._process, self._since = os.getpid(), time.monotonic()
         self._written = self._broken = self._named = False
+        self._maps, self._given = 0, name
         self.is_text = self.by_lines = self.begun = self.is_kept = False
         super().__init__(name, mode.replace("t", ""), opener=lambda *_: inode.fd)
         _open.add(self)
@@ -248,10 +248,44 @@ class Version(io.FileIO):
         except OSError:
             return False
 
+    def is_mapped(self) -> None:
+        """Has it wait: what is mapped from it is written after it is closed."""
+        self._maps += 1
+        self.name = self._given  # `np.memmap` tells it
+
+    def is_unmapped(self, *, ends: bool = True) -> None:
+        """What is mapped from it has been written; or, with `ends` false, another one follows."""
+        self._maps -= 1
+        if self.closed and ends and not self._maps:
+            self._end_mapped()
+
+    def show_mapped(self) -> None:
+        """Takes the name, if it is closed and waits: somebody is about to look for it."""
+        if self.closed and self._maps:
+            self._maps = 0
+            self._end_mapped()
+
+    def opened_again(self, _: str, flags: int) -> int:
+        """A descriptor of its inode, as an `opener` gives it."""
+        return os.open(f"/proc/self/fd/{self._inode.fd}", flags)
+
+    def stat(self) -> os.stat_result:
+        """Of what is written."""
+        return os.fstat(self._inode.fd)
+
+    def _end_mapped(self) -> None:
+        try:
+            self.publish(is_whole=True)
+        finally:
+            os.close(self._inode.fd)
+
     def close(self) -> None:
         if self.closed:
             return
         try:
+            if self._maps:
+                self._inode.fd = os.dup(self.fileno())
+                return
             self.publish(is_whole=True)
             if self.is_kept:
                 forget(self._inode.path)
@@ -285,63 +319,6 @@ def _lives(pid: int) -> bool:
         return False
 
 
-class Text(io.TextIOWrapper):
-    """The text of a file; what the script flushes it wants to be seen."""
-
-    def __init__(self, raw: Version | Lines, *args: Any, **options: Any) -> None:
-        self._raw_file = raw
-        super().__init__(*args, **options)
-
-    def flush(self) -> None:
-        super().flush()
-        self._raw_file.show()
-
-
-class Lines(io.FileIO):
-    """The raw file of text that is appended to one of several writers: by whole lines.
-
-    Attributes:
-      kept_from: the path that it is kept from, because only the chief appends there; "" for none.
-    """
-
-    _held, kept_from = b"", ""
-
-    def lead(self) -> None:
-        """Appends from now on what it was kept from: this worker has become the chief."""
-        if self.kept_from and not self.closed:
-            file = os.open(self.kept_from, APPEND, 0o666)
-            try:
-                os.dup2(file, self.fileno(), inheritable=False)
-            finally:
-                os.close(file)
-            self.kept_from = ""
-
-    def write(self, data: Any, /) -> int:
-        data = self._held + bytes(data)
-        end = whole_lines(data)
-        kept = len(self._held)
-        self._held = b""
-        self._write_all(data[:end])
-        self._held = data[end:]
-        return len(data) - kept
-
-    def show(self) -> None:
-        """Writes the beginning of a line too."""
-        if not self.closed and self._held:
-            held, self._held = self._held, b""
-            self._write_all(held)
-
-    def close(self) -> None:
-        try:
-            self.show()
-        finally:
-            super().close()
-
-    def _write_all(self, data: bytes) -> None:
-        while data:
-            data = data[super().write(data) or 0 :]
-
-
 def opened_as(file: Any) -> Version | None:
     """The version that an open file, or its descriptor, belongs to."""
     try:
@@ -361,5 +338,15 @@ def show_to_its_writer(path: Callable[[], str]) -> None:
         return
     wanted = path()
     for raw in list(_open):
-        if not raw.closed and raw.mine.path == wanted:
+        if raw.mine.path != wanted:
+            continue
+        if raw.closed:
+            raw.show_mapped()
+        else:
             raw.publish(is_whole=False)
+
+
+def show_mapped() -> None:
+    """Has all that is closed and mapped take its name, at the script's end."""
+    for raw in list(_open):
+        raw.show_mapped()

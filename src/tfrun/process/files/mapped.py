@@ -1,0 +1,92 @@
+"""Memory that is mapped from a file, as `np.memmap` does: written after the file was closed.
+
+A version that is mapped is whole when what is mapped has been flushed, unmapped or let go of, or
+when its writer looks at it by its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from tfrun.process.files.versions import Version, opened_as
+
+# What NumPy has written the head of, and maps next, by its path.
+_begun = dict[str, Version]()
+
+
+class Mapped(mmap.mmap):
+    """`mmap.mmap`, which knows whether it maps a version."""
+
+    _of: Version | None = None
+
+    def __new__(
+        cls,
+        fileno: int,
+        length: int,
+        flags: int = mmap.MAP_SHARED,
+        prot: int = mmap.PROT_WRITE | mmap.PROT_READ,
+        access: int = mmap.ACCESS_DEFAULT,
+        offset: int = 0,
+        **options: Any,
+    ) -> Mapped:
+        made = super().__new__(cls, fileno, length, flags, prot, access, offset, **options)
+        writes = access in (mmap.ACCESS_DEFAULT, mmap.ACCESS_WRITE)
+        shared = flags & mmap.MAP_SHARED and prot & mmap.PROT_WRITE
+        if fileno >= 0 and writes and shared and (version := _mapped_by(fileno)):
+            version.is_mapped()
+            made._of = version
+        return made
+
+    def flush(self, *args: Any) -> None:
+        super().flush(*args)
+        self._done()
+
+    def close(self) -> None:
+        super().close()
+        self._done()
+
+    def __del__(self) -> None:
+        self._done()
+
+    def _done(self) -> None:
+        of, self._of = self._of, None
+        if of is not None:
+            of.is_unmapped()
+
+
+def begun(version: Version, frame: FrameType) -> None:
+    """Keeps a version's name from it until it is mapped, if `np.lib.format.open_memmap` writes it.
+
+    That writes the head, closes the file, and opens it once more to map it.
+    """
+    if frame.f_code.co_name == "open_memmap":
+        version.is_mapped()
+        _begun[version.mine.path] = version
+
+
+def goes_on(path: Callable[[], str], mode: str) -> Version | None:
+    """The version to be opened instead of a path, by one who wants to go on with its writing.
+
+    Args:
+      path: tells which; it is not asked where nothing is begun.
+      mode: that of `open`.
+    """
+    return _begun.get(path()) if _begun and mode in ("r+b", "rb+") else None
+
+
+def _mapped_by(fileno: int) -> Version | None:
+    if (version := opened_as(fileno)) or not _begun:
+        return version
+    with contextlib.suppress(OSError):
+        found = os.fstat(fileno)
+        for path, version in list(_begun.items()):
+            if os.path.samestat(found, version.stat()):
+                del _begun[path]
+                version.is_unmapped(ends=False)  # it is this mapping's turn
+                return version
+    return None
