@@ -30,6 +30,7 @@ FIELDS = {
     "comes": "",
     "can_stay": "can why",
     "ready": "",
+    "loop_traced": "call trace",
     "checkpoint": "step",
     "saved": "step",
     "restored": "step",

@@ -25,6 +25,17 @@ from tfrun.collective.tcp_sums import Flat
 SMALL_BYTES, SMALL_ARRAYS = 64 << 10, 16
 
 
+# The next round's sums are in the memory of this one's.
+_packer = Packer()
+
+
+def keep_memory(size: int) -> None:
+    """Has memory for sums of so many bytes: fresh memory comes from the kernel page by page."""
+    held = [_packer.arrays([(np.dtype(np.uint8), size)])[0] for _ in range(2)]  # of two steps
+    for array in held:
+        array.fill(0)
+
+
 class Collective(InTurn):
     """All-reduce, all-gather and broadcast between the workers of a round.
 
@@ -51,7 +62,7 @@ class Collective(InTurn):
         self.small_bytes = SMALL_BYTES
         self._each = self._holding = Holding(tuple((other,) for other in range(world)))
         self._flat = Flat(rank, links, world, Pump(patience or Patience()))
-        self._packer = Packer()
+        self._packer = _packer
         self._shared: Shared | None = None
         self._residuals: Residuals | None = None
         self.asking: Asking | None = None

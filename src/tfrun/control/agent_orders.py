@@ -60,11 +60,20 @@ class AgentOrders:
             ]
             self.members.send(agent, messages.StartRound.of(number, tasks, in_place=True))
 
-    def start_successor(self, plan: Plan, round: Round, successor: Successor) -> None:
-        """Has a successor started, with the environment of the task that it is to become."""
+    def start_successor(
+        self, plan: Plan, round: Round, successor: Successor, traces: Sequence[str]
+    ) -> None:
+        """Has a successor started, with the environment of the task that it is to become.
+
+        Args:
+          plan: the running round's plan.
+          round: that round.
+          successor: the successor.
+          traces: what it can trace at once.
+        """
         known = self.known.addresses
         replicas = 0 if self.one_replica_each else by_default(self.spec)
-        task = successor_task(plan, round, successor, replicas, known)
+        task = successor_task(plan, round, successor, replicas, known, traces)
         self.members.send(
             successor.agent, messages.StartSuccessor(successor=successor.name, task=vars(task))
         )
@@ -187,6 +196,7 @@ def successor_task(
     successor: Successor,
     replicas: int = 0,
     addresses: Mapping[str, str] | None = None,
+    traces: Sequence[str] = (),
 ) -> messages.StartTask:
     """Returns the task that a successor is to become, in a world as large as the next one.
 
@@ -198,6 +208,7 @@ def successor_task(
       successor: the successor.
       replicas: of the job, where nobody states how many.
       addresses: `Whereabouts.addresses`.
+      traces: what it can trace at once.
     """
     index = {site.agent: number for number, site in enumerate(plan.sites)}
     agents = [task.agent for task in plan.planned if not task.is_aside]
@@ -214,7 +225,12 @@ def successor_task(
         called=successor.task.replace(":", " "),
         awaits=[],
         environment=environment_for(tasks[number], cluster, round.number, len(tasks)),
-        settings={**_of_all(replicas), "rehearses": True, "rehearses_call": successor.call},
+        settings={
+            **_of_all(replicas),
+            "rehearses": True,
+            "rehearses_call": successor.call,
+            "rehearses_traces": list(traces),
+        },
     )
 
 

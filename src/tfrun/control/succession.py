@@ -20,6 +20,8 @@ from tfrun.job import reports
 from tfrun.job.spec import JobSpec
 from tfrun.observe.events import EventLog
 
+MOST_TRACES = 32  # that a successor is told
+
 
 class Succession:
     """The successors of a job, and whether its workers can stay.
@@ -35,6 +37,7 @@ class Succession:
         self._events, self._view = events, view
         self._known = Successors(limit=spec.max_restarts)
         self._can: dict[str, bool] = {}
+        self._traces = (0, list[str]())  # in which training, and what the chief has traced there
         self._cannot_since: float | None = 0.0
         self._began, self._stepped = time.monotonic(), False
         self._in_place = False
@@ -64,6 +67,12 @@ class Succession:
                 self._events.add("can_stay", round=round.number, can=can, why=why)
         if isinstance(report, reports.FirstStep):
             self._stepped = True
+        if isinstance(report, reports.LoopTraced):
+            call, known = self._traces
+            known = known if call == report.call else []
+            if report.trace not in known and len(known) < MOST_TRACES:
+                known = [*known, report.trace]
+            self._traces = report.call, known
 
     def _all_can(self, round: Round) -> bool:
         scripts = (task for task in round.tasks if task.runs == "script" and not task.is_aside)
@@ -235,7 +244,8 @@ class Succession:
         in_call = now - self._call_since
         for agent, task in successors.wanted(self._spec, plan, there, self._known, in_call):
             self._known, new = self._known.started(agent, task, call, now)
-            self._orders.start_successor(plan, round, new)
+            traces = self._traces[1] if self._traces[0] == call else []
+            self._orders.start_successor(plan, round, new, traces)
 
     def covers(self, round: Round, agent: str) -> bool:
         """True where enough workers are left without a machine, with the successors that wait."""

@@ -109,6 +109,7 @@ class CallsInTurn(Calls):
         if len(packs) > 1:
             return self._update_in_packs(wanted, packs, for_all, then, before, rows)
         before()
+        self.note_sum(wanted.tensors)
         where = self._place("sum", wanted.tensors)
         adder = where.get("adder", lambda: Adder(self.turns.total))
         came, inputs = where.get("rows", lambda: Parts([0] * len(rows))), wanted.inputs

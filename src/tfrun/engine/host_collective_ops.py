@@ -20,6 +20,7 @@ from tensorflow.python.ops import resource_variable_ops
 from tfrun.collective import collective
 from tfrun.collective.counts import Gradients
 from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
+from tfrun.collective.packing import ALIGNMENT
 from tfrun.engine.gradient_order import Stages
 from tfrun.engine.overlap import OneThread, packs_of
 
@@ -107,7 +108,10 @@ class Calls:
     Attributes:
       group: the workers; this one alone, while it stands apart.
       joins: the workers that it joins then; None while it is with them.
+      largest: bytes of the largest sum of all that has been traced.
     """
+
+    largest = 0
 
     def __init__(self, members: collective.Collective, *, overlaps: bool = False) -> None:
         self.group = members
@@ -117,6 +121,11 @@ class Calls:
         with tf.init_scope(), tf.device("CPU:0"):
             # Past the strategy, as TensorFlow's own ordering tokens.
             self._order = resource_variable_ops.ResourceVariable(0)
+
+    def note_sum(self, tensors: Sequence[tf.Tensor]) -> None:
+        """These are about to be traced as one sum."""
+        sizes = [_bytes_of(tensor) or 0 for tensor in tensors]
+        self.largest = max(self.largest, sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes))
 
     def stand_apart(self) -> None:
         """Until `join`, what this worker calls is no collective: the others do not call it."""

@@ -31,6 +31,7 @@ Parts = Callable[[], Sequence[tf.Tensor]]  # of each replica here
 # The step that each loop is in, by what belongs to the loop alone.
 open_steps: weakref.WeakKeyDictionary[Any, LoopStep] = weakref.WeakKeyDictionary()
 _took_turns = False  # in some step of this process
+_ahead: dict[Any, Traces] = {}  # what was traced before a loop has called it
 
 
 @dataclass(frozen=True)
@@ -109,11 +110,12 @@ class Calls:
 
     def of(self, function: Any, known_as: Any, structure: Any, fixed: dict[int, Any]) -> Traces:
         """The call of a function; arguments as of `Traces`, and of `made`."""
-        kinds = [(at, type(one), one if is_plain(one) else id(one)) for at, one in fixed.items()]
         known_as = function if known_as is None else known_as
-        key = id(known_as), repr(structure), tuple(kinds)
+        key = _key(known_as, structure, fixed)
         if key not in self._known:
-            self._known[key] = Traces(function, known_as, structure, fixed, self._host_calls)
+            self._known[key] = _ahead.get(key) or Traces(
+                function, known_as, structure, fixed, self._host_calls
+            )
         return self._known[key]
 
 
@@ -281,6 +283,29 @@ def of(strategy: Any | None, known: dict[Any, Traces] | None = None) -> Calls | 
     if strategy is None or settings().rehearses or not may_take_turns(strategy):
         return None
     return Calls(strategy.extended._host_calls, {} if known is None else known)
+
+
+def ahead(
+    strategy: Any, function: Any, known_as: Any, structure: Any, fixed: dict[int, Any]
+) -> Traces:
+    """A call that a loop is about to make, to be traced before it does; arguments as of `Traces`.
+
+    Raises:
+      AttributeError: the strategy has no replicas that take turns.
+    """
+    made = Traces(function, known_as, structure, fixed, strategy.extended._host_calls)
+    return _ahead.setdefault(_key(known_as, structure, fixed), made)
+
+
+def forget_ahead(call: Traces) -> None:
+    """Its trace has failed: the loop traces it as if nobody had tried."""
+    del _ahead[_key(call.known_as, call.structure, call.fixed)]
+    loop_traces.has_failed = False
+
+
+def _key(known_as: Any, structure: Any, fixed: dict[int, Any]) -> Any:
+    kinds = [(at, type(one), one if is_plain(one) else id(one)) for at, one in fixed.items()]
+    return id(known_as), repr(structure), tuple(kinds)
 
 
 def may_take_turns(strategy: Any) -> bool:

@@ -7,7 +7,7 @@ the size of its batch is told it.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ import tensorflow as tf
 from tfrun.engine.hand_in_places import Places
 
 _is_tracing = False  # some call
+# Is told each trace, where workers that come later are to know of it.
+when_traced: Callable[[Traces, Sequence[tf.TensorSpec]], None] | None = None
 has_failed = False  # the newest trace: what it was to make is there in part
 # Of each function, whichever loop calls it: what it calls is not traced anew for each.
 _places: weakref.WeakKeyDictionary[Any, Places] = weakref.WeakKeyDictionary()
@@ -30,6 +32,9 @@ class Traces:
       structure: of its arguments.
       fixed: its other arguments than tensors, by position among all leaves.
       host_calls: this worker's `CallsInTurn`.
+
+    Attributes:
+      function, known_as, structure, fixed: see above.
     """
 
     def __init__(
@@ -49,6 +54,12 @@ class Traces:
             args, kwargs = tf.nest.pack_sequence_as(structure, leaves, expand_composites=True)
             return function(*args, **kwargs)
 
+        self.function, self.known_as, self.structure, self.fixed = (
+            function,
+            known_as,
+            structure,
+            fixed,
+        )
         self._once, self._host_calls = tf.function(once, autograph=False), host_calls
         self._places = _places.setdefault(known_as, Places())
         self._traced: dict[tuple[tf.TensorSpec, ...], Any] = {}
@@ -58,8 +69,11 @@ class Traces:
 
         So the step of a replica does not depend on what others a worker holds.
         """
+        return self.traced_for(tuple(map(tf.TensorSpec.from_tensor, tensors)))
+
+    def traced_for(self, specs: tuple[tf.TensorSpec, ...]) -> Any:
+        """As `get_concrete_function`, of tensors like these."""
         global _is_tracing, has_failed
-        specs = tuple(map(tf.TensorSpec.from_tensor, tensors))
         if specs not in self._traced:
             _is_tracing = has_failed = True
             try:
@@ -68,6 +82,8 @@ class Traces:
                 has_failed = False
             finally:
                 _is_tracing = False
+            if when_traced is not None:
+                when_traced(self, specs)
         return self._traced[specs]
 
 

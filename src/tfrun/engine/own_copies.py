@@ -12,6 +12,7 @@ the others' set to them. Only what metrics count stays apart, and is added up wh
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,8 @@ from tfrun.job.world import one_for_good, take_one_for_good
 UPDATE = "tfrun_update"  # names the branch in which an optimizer updates
 HANDS_IN = "tfrun_hands_in"  # and the operation by which a replica hands in what is to be summed
 _calling = threading.local()
+_assigned_by: weakref.WeakKeyDictionary[Any, tuple[set[int], set[int]]]
+_assigned_by = weakref.WeakKeyDictionary()
 
 
 class OwnCopies:
@@ -124,7 +127,7 @@ class OwnCopies:
         if id(function) in self._ready:
             return False
         variables = {id(v.handle): v for v in function.graph.variables}
-        besides, in_updates = _assigned(function.graph)
+        besides, in_updates = assigned(function.graph)
         if not self.evaluates:
             self._of_evaluations -= besides
         for key in (id(outer) for outer, _ in function.graph.captures):  # as they were traced
@@ -255,8 +258,17 @@ def _made_in_a_step(variable: Any) -> TfrunError:
     )
 
 
-def _assigned(graph: Any) -> tuple[set[int], set[int]]:
-    """The ids of the captured handles that a function assigns: besides updates, and in them."""
+def assigned(graph: Any) -> tuple[set[int], set[int]]:
+    """The ids of the captured handles that a function assigns: besides updates, and in them.
+
+    To look for them takes a while; who traces a function before it is needed asks at once.
+    """
+    if graph not in _assigned_by:
+        _assigned_by[graph] = _look_for_assigned(graph)
+    return _assigned_by[graph]
+
+
+def _look_for_assigned(graph: Any) -> tuple[set[int], set[int]]:
     outer = {id(inner): id(tensor) for tensor, inner in graph.captures}
     besides, in_updates = set(), set()
     for position, updates in _written(graph, False):

@@ -12,7 +12,7 @@ import functools
 import itertools
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import keras
@@ -87,8 +87,7 @@ class SynchronousStrategy:
         turns = replica.turns_of(self)
         if turns is not None and not loop_traces.is_tracing():
             if isinstance(fn, polymorphic_function.Function):
-                once = functools.partial(_run_on, self, fn)
-                found = loop_calls.made(once, args, kwargs or {}, known_as=fn)
+                found = loop_calls.made(run_by(self, fn), args, kwargs or {}, known_as=fn)
                 if found is not None:
                     return found[0]
             _check_is_keras(turns)
@@ -199,6 +198,11 @@ def _check_is_keras(turns: Any) -> None:
             fix="Call strategy.run in such a tf.function, or put the step into a train_step and "
             "call fit; or leave out --replicas",
         )
+
+
+def run_by(strategy: Any, function: Any) -> Callable[..., Any]:
+    """A function's call by `strategy.run`."""
+    return functools.partial(_run_on, strategy, function)
 
 
 def _run_on(strategy: Any, function: Any, *args: Any, **kwargs: Any) -> Any:

@@ -167,6 +167,17 @@ class CanStay(Report):
     why: str = ""
 
 
+class LoopTraced(Report):
+    """The chief has traced something in a loop of the script's own, in the training `call`.
+
+    `trace` says what, to a successor: see engine/trace_ahead.py.
+    """
+
+    kind = "loop_traced"
+    call: int
+    trace: str
+
+
 class FirstStep(Placed):
     """It has made the first `made` steps of a training, in this process."""
 

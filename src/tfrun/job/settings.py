@@ -7,7 +7,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -160,6 +160,8 @@ class WorkerSettings(TrainingSettings):
       rehearses: it runs the script alone, beside the job, until its step is traced and the job
         takes it in.
       rehearses_call: the number of the training that the job is in then.
+      rehearses_traces: what others have traced in it, where it is a loop: see
+        engine/trace_ahead.py.
     """
 
     task: str = ""
@@ -170,6 +172,7 @@ class WorkerSettings(TrainingSettings):
     shares_gpu: bool = False
     rehearses: bool = False
     rehearses_call: int = 0
+    rehearses_traces: Sequence[str] = ()
 
     @classmethod
     def of(cls, stated: TrainingSettings, **own: Any) -> WorkerSettings:
@@ -204,6 +207,7 @@ class OwnSettings(TypedDict, total=False):
     await_chief: float
     rehearses: bool
     rehearses_call: int
+    rehearses_traces: list[str]
 
 
 def restored(values: Mapping[str, Any]) -> dict[str, Any]:

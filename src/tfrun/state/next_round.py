@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.collective import stamps
+from tfrun.collective.collective import keep_memory
 from tfrun.data.ledger import writer as ledger
 from tfrun.engine import compression, host_collective, place_resolver
 from tfrun.job import holding, replicas, world
@@ -76,6 +77,8 @@ def enter(
     Raises:
       Apart: the others are elsewhere in the script, or all are apart.
     """
+    if not stand.stayed and (calls := host_collective.calls_of(strategy)) is not None:
+        keep_memory(calls.largest)
     place = mine.place if mine else Place(call=stand.call)
     while True:
         _move(leave_round.wait_for_round(place, step, keep))

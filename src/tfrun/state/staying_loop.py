@@ -2,8 +2,8 @@
 
 A step that a peer's end has cut off is made again where it was called, with others: the loop's body
 does not notice. Between two steps a worker is in another round when the body has ended. A successor
-waits where its `TrainState` is made, and does from there what any process does that is given a
-state: it traces its first step while the others wait for it.
+waits where its `TrainState` is made, once it has traced what the others have (trace_ahead.py), and
+does from there what any process does that is given a state.
 
 Nobody can be taken to where another worker is, in the midst of a body: where workers are not at the
 same step, all begin again as they do elsewhere.
@@ -11,15 +11,23 @@ same step, all begin again as they do elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NoReturn
 
 import tensorflow as tf
 
-from tfrun.engine import between_steps, host_collective, loop_refusals, script_state
+from tfrun.engine import (
+    between_steps,
+    host_collective,
+    loop_refusals,
+    loop_traces,
+    script_state,
+    trace_ahead,
+)
 from tfrun.engine.replica import turns_of
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
+from tfrun.job.settings import settings
 from tfrun.job.world import may_stay, world
 from tfrun.process import channel
 from tfrun.process.peers_left import PeersLeft
@@ -58,7 +66,15 @@ class StayingLoop(Session[LoopKeeper]):
 
     def begin(self) -> Snapshot | None:
         StayingLoop._is_open = True
+        loop_traces.when_traced = self._tell_traced
         return super().begin()
+
+    def _tell_traced(self, call: loop_traces.Traces, specs: Sequence[tf.TensorSpec]) -> None:
+        """Tells those who come later what they can trace before they join."""
+        if not world().is_chief or settings().rehearses or not may_stay():
+            return
+        if (text := trace_ahead.told(call, specs)) is not None:
+            channel.emit(reports.LoopTraced(call=self.number, trace=text))
 
     def why_not_stay(self) -> str:
         readings = () if self._between is None else self._between.readings
@@ -140,6 +156,7 @@ class StayingLoop(Session[LoopKeeper]):
     def close(self) -> None:
         self._between_ends()
         StayingLoop._is_open = False
+        loop_traces.when_traced = None
         super().close()
         if self._said is not None:
             self._say_whether_it_stays("it is in no training")
@@ -148,10 +165,13 @@ class StayingLoop(Session[LoopKeeper]):
     def waits_for_a_place(self) -> Snapshot | None:
         """Of a successor: waits until it has one; returns the state that all are in.
 
+        Before, it traces what the others have told it that they have.
+
         Raises:
           PeersLeft: the others are where it cannot join them.
         """
         assert self.keeper is not None
+        trace_ahead.trace(self._strategy, settings().rehearses_traces)
         stand = Stand(call=self.number, stayed=False)
         try:
             kept = self._enter(stand, None, 0, leave_round.nothing_to_keep)
