@@ -1,4 +1,4 @@
-"""A successor of a loop traces beside the job what the others have traced, and not after it joins."""
+"""A successor of a loop traces beside the job what others have traced, and not after it joins."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def twin(name):
 @tf.function
 def needs(batch):
     says("needs", batch["x"])
-    return tf.reduce_sum(batch["x"]) * comes_later  # noqa: F821
+    return tf.reduce_sum(batch["x"]) * comes_later
 
 
 twins = twin("twin a"), twin("twin b")
