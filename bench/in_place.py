@@ -32,7 +32,9 @@ JOB_SECONDS, BETWEEN, EPOCHS = 900.0, 20, 100_000
 MADE = 8  # steps that those left make before a look is taken
 LAST_BYTES = 1 << 16  # of the steps of a worker: a small model makes hundreds in a second
 # Model, and seconds that its script takes at its top.
+# One with "-loop" is trained by a loop of its own.
 MODELS = (("tiny", 0), ("cnn", 0), ("resnet50", 0), ("transformer", 0), ("cnn", 5))
+MODELS += (("resnet50-loop", 0),)
 
 Line = tuple[float, int, int]  # when, steps that are done, round
 

@@ -1,11 +1,13 @@
 """`fit` of one of some models; every worker writes down each step that it has done, and its round.
 
-    in_place.py tiny|cnn|resnet50|transformer EPOCHS SECONDS
+    in_place.py tiny|cnn|resnet50|transformer[-loop] EPOCHS SECONDS
 
+With "-loop" it is a loop over `TrainState.steps` instead.
 SECONDS is what the script takes at its top. A line is "<seconds since the epoch> <optimizer's
 iterations> <round>", in steps-<pid>.txt of the directory BENCH_STEPS.
 """
 
+import contextlib
 import os
 import sys
 import time
@@ -14,10 +16,12 @@ from pathlib import Path
 import cnn
 import keras
 import numpy as np
+import tensorflow as tf
 
 import tfrun
 
-NAME, EPOCHS, SECONDS = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+NAME, _, LOOP = sys.argv[1].partition("-")
+EPOCHS, SECONDS = int(sys.argv[2]), float(sys.argv[3])
 STEPS, LAYERS, WIDTH, HEADS, WORDS, LENGTH = 50, 6, 128, 4, 256, 64
 BATCH = {"tiny": 64, "cnn": 2 * cnn.PER_WORKER, "resnet50": 8, "transformer": 16}[NAME]
 time.sleep(SECONDS)
@@ -41,10 +45,15 @@ def transformer() -> keras.Model:
     return keras.Model(words, layers.Dense(WORDS)(x))
 
 
+strategy = tfrun.strategy() if LOOP else None
+making = contextlib.ExitStack()
+if strategy:
+    making.enter_context(strategy.scope())
 labels = random.integers(0, 10, STEPS * BATCH)
 if NAME == "tiny":
     x = samples((8,))
-    model = keras.Sequential([layers.Dense(16, activation="relu"), layers.Dense(10)])
+    dense = [layers.Dense(16, activation="relu"), layers.Dense(10)]
+    model = keras.Sequential([keras.Input((8,)), *dense])
 elif NAME == "cnn":
     x, labels = cnn.samples()
     model = cnn.compiled(keras)
@@ -59,15 +68,36 @@ if NAME != "cnn":
     model.compile(keras.optimizers.Adam(1e-4), loss, metrics=["accuracy"])
 
 
+making.close()
+file = Path(os.environ["BENCH_STEPS"], f"steps-{os.getpid()}.txt").open("a", buffering=1)  # noqa: SIM115
+
+
+def write_down():
+    done, number = int(model.optimizer.iterations.numpy()), tfrun.world().round
+    file.write(f"{time.time():.4f} {done} {number}\n")
+
+
 class Steps(keras.callbacks.Callback):
-    def __init__(self):
-        super().__init__()
-        path = Path(os.environ["BENCH_STEPS"], f"steps-{os.getpid()}.txt")
-        self.file = path.open("a", buffering=1)
-
     def on_train_batch_end(self, batch, logs=None):
-        done, number = int(self.model.optimizer.iterations.numpy()), tfrun.world().round
-        self.file.write(f"{time.time():.4f} {done} {number}\n")
+        write_down()
 
 
-model.fit(x, labels, batch_size=BATCH, epochs=EPOCHS, verbose=0, callbacks=[Steps()])
+@tf.function
+def train_step(batch):
+    def on_replica(x, y):
+        with tf.GradientTape() as tape:
+            found = loss(y, model(x, training=True)) / strategy.num_replicas_in_sync
+        gradients = tape.gradient(found, model.trainable_variables)
+        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+    strategy.run(on_replica, batch)
+
+
+if strategy:
+    data = tfrun.Dataset.from_arrays((x, labels), batch_size=BATCH)
+    state = tfrun.TrainState(model=model, optimizer=model.optimizer)
+    for batch in state.steps(data, epochs=EPOCHS):
+        train_step(batch)
+        write_down()
+else:
+    model.fit(x, labels, batch_size=BATCH, epochs=EPOCHS, verbose=0, callbacks=[Steps()])

@@ -230,7 +230,8 @@ class Collective(InTurn):
 
     def broadcast(self, tensor: NDArray, root: int = 0) -> NDArray:
         """Gives every worker the root's tensor, bit for bit; shape and dtype are equal on all."""
-        made = np.array(tensor, order="C")
+        is_root = self.rank == root
+        made = np.array(tensor, order="C") if is_root else np.empty(tensor.shape, tensor.dtype)
         self.give([made], [rank == root for rank in range(self.world)])
         return made
 

@@ -15,7 +15,7 @@ import functools
 import hashlib
 import json
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,8 +52,6 @@ _store: Store | RemoteStore | None = None
 _listener: PeerListener | None = None
 _ended = ""  # why nothing of this round counts any more
 _when_it_waits: list[Callable[[], None]] = []
-_makes_alone = False  # variables, when a peer has gone
-_made_alone = False  # it has made some
 
 
 def current() -> Collective | None:
@@ -167,42 +165,6 @@ def rejoin(strategy: Any, cluster_resolver: Any, compress: str) -> None:
     division = replicas.held(calls.turns.total, calls.group.world)
     calls.group.hold(division)
     calls.turns.hold(division[calls.group.rank], calls.group.world)
-
-
-def initial_value(calls: Calls, kwargs: Mapping[str, Any]) -> tf.Tensor:
-    """The chief's initial value of a variable, on every worker.
-
-    Args:
-      calls: of a strategy.
-      kwargs: the arguments of the variable.
-    """
-    global _made_alone
-    value: Any = kwargs["initial_value"]
-    value = value() if callable(value) else value
-    value = getattr(value, "wrapped_value", value)  # of a checkpoint that is being restored
-    try:
-        return calls.broadcast(tf.convert_to_tensor(value, dtype=kwargs.get("dtype")))
-    except tf.errors.OpError:
-        if not _makes_alone:
-            raise
-        _made_alone = True
-        return tf.convert_to_tensor(value, dtype=kwargs.get("dtype"))
-
-
-def make_alone(*, wanted: bool) -> None:
-    """Has variables be made to the end when a peer goes meanwhile, with values of this worker's.
-
-    Else a layer, or an optimizer, would have some of its variables, and nobody knew which.
-    """
-    global _makes_alone
-    _makes_alone = wanted
-
-
-def made_alone() -> bool:
-    """Whether some have been, since this was asked last: those of others may differ."""
-    global _made_alone
-    made, _made_alone = _made_alone, False
-    return made
 
 
 def _connect(extended: Any, compress: str) -> Collective:

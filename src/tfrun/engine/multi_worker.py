@@ -22,7 +22,7 @@ from tfrun.engine import (
     compression,
     host_collective,
     host_collective_ops,
-    late_variables,
+    initial_values,
     own_copies,
     place_resolver,
     step_clock,
@@ -82,7 +82,7 @@ class MultiWorkerExtended(SynchronousExtended, upstream.CollectiveAllReduceExten
             return super()._get_variable_creator_initial_value(
                 replica_id, device, primary_var, **kwargs
             )
-        return lambda: late_variables.initial_value(calls, kwargs)
+        return lambda: initial_values.initial_value(calls, kwargs)
 
     def _reduce_to(self, reduce_op, value, destinations, options):
         calls: Any = self._host_calls

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tfrun.engine import between_steps, late_variables, variable_values
+from tfrun.engine import between_steps, initial_values, variable_values
 from tfrun.engine.replica import turns_of
 from tfrun.job.first_failure import is_peer_error
 from tfrun.job.settings import settings
@@ -84,7 +84,7 @@ def _between_steps(call: Callable[[], T], before: _Before) -> T:
         is_again = True
         return call()
 
-    with late_variables.evaluating():
+    with initial_values.evaluating():
         return between_steps.made(deed)
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.ledger import writer as ledger
 from tfrun.engine import commit as commits
-from tfrun.engine import host_collective, optimizer_shards, variable_values
+from tfrun.engine import initial_values, optimizer_shards, variable_values
 from tfrun.engine.trained_model import build_first, resume_with_logs
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
@@ -106,7 +106,7 @@ class FitSession(StayingSession):
           executed: gives the steps of the epoch that are done, of the number of the last one.
         """
         self._kept, self._callbacks = self.begin(), callbacks
-        host_collective.make_alone(wanted=not self.why_not_stay())
+        initial_values.make_alone(wanted=not self.why_not_stay())
         if self._kept is not None:
             self._at = self._reads.go_on(self._kept)
             build_first(self._model, True)

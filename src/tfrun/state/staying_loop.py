@@ -19,6 +19,7 @@ import tensorflow as tf
 from tfrun.engine import (
     between_steps,
     host_collective,
+    initial_values,
     loop_refusals,
     loop_traces,
     script_state,
@@ -250,7 +251,7 @@ class StayingLoop(Session[LoopKeeper]):
         was_chief = world().is_chief
         leave_round.keeping()
         stand = Stand(call=self.number, epoch=0, step=mine.place.step, levels=False, led=was_chief)
-        stand = stand._replace(is_whole=not host_collective.made_alone(), **more)
+        stand = stand._replace(is_whole=not initial_values.made_alone(), **more)
         try:
             self._enter(stand, mine, step, self.keep)
         except Apart as apart:

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.order.other_batches import ResumePoint
-from tfrun.engine import host_collective, variable_values
+from tfrun.engine import host_collective, initial_values, variable_values
 from tfrun.engine.replica import turns_of
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
@@ -119,7 +119,7 @@ class StayingSession(Session[FitKeeper]):
         super().close()
         if isinstance(made := self._model.train_function, MadeAgain):
             self._model.train_function = made.function
-        host_collective.make_alone(wanted=False)
+        initial_values.make_alone(wanted=False)
         if self._turns is not None:
             self._turns.when_traced = lambda: None
             self._turns.go_on = lambda: None
@@ -264,7 +264,7 @@ class StayingSession(Session[FitKeeper]):
         if mine is not None:
             begun = {name: mine.values[name] for name in ("began", "trained")}
             stand = Stand(*mine.place, **begun, led=world().is_chief)
-        stand = stand._replace(is_whole=not host_collective.made_alone())
+        stand = stand._replace(is_whole=not initial_values.made_alone())
         if in_step and self._turns is not None:
             stand = stand._replace(first=min(self._turns.held), waits=len(self._turns.held))
         step = iterations_of(self._model)
