@@ -194,7 +194,8 @@ class WorkerSettings(TrainingSettings):
     @classmethod
     def from_json(cls, text: str) -> WorkerSettings:
         """The inverse of what stands in the variable."""
-        return cls(**restored(json.loads(text)))
+        found = restored(json.loads(text))
+        return cls(**found | {"rehearses_traces": tuple(found["rehearses_traces"])})
 
 
 class OwnSettings(TypedDict, total=False):
