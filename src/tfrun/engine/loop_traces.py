@@ -17,7 +17,7 @@ from tfrun.engine.hand_in_places import Places
 
 _is_tracing = False  # some call
 # Is told each trace, where workers that come later are to know of it.
-when_traced: Callable[[Traces, Sequence[tf.TensorSpec]], None] | None = None
+when_traced: Callable[[Traces, Sequence[tf.TensorSpec], Any], None] | None = None
 has_failed = False  # the newest trace: what it was to make is there in part
 # Of each function, whichever loop calls it: what it calls is not traced anew for each.
 _places: weakref.WeakKeyDictionary[Any, Places] = weakref.WeakKeyDictionary()
@@ -83,7 +83,7 @@ class Traces:
             finally:
                 _is_tracing = False
             if when_traced is not None:
-                when_traced(self, specs)
+                when_traced(self, specs, self._traced[specs])
         return self._traced[specs]
 
 

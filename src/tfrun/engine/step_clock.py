@@ -29,6 +29,8 @@ from tensorflow.python.ops import control_flow_util
 
 from tfrun.engine import replica
 
+ORIGIN = "tfrun_origin"  # names a number in the graph that each process has for itself
+
 
 class Times(NamedTuple):
     """Seconds of all steps so far, or the variables that hold them.
@@ -95,7 +97,7 @@ def around_step(run: replica.ReplicaRun, args: Any) -> Iterator[tuple[Any, list[
     if run.reduced:
         here = tf.compat.v1.get_default_graph()
         counts = [op for op in run.counts if getattr(op, "graph", None) is here]
-        _add(clock.times.arrived, tf.constant(clock.origin, tf.float64), began)
+        _add(clock.times.arrived, tf.constant(clock.origin, tf.float64, name=ORIGIN), began)
         _add(clock.times.inside, began, _when([*counts, *tf.nest.flatten(results)]))
 
 

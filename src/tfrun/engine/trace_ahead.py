@@ -5,15 +5,18 @@ first step. So they tell which functions of the script were traced, and with wha
 runs the same script finds these functions, and asks TensorFlow for the same.
 
 Nothing is computed by it: TensorFlow prepares a function before it looks whether it was cancelled.
-What a successor does not find, or cannot trace yet, it traces in its first step as everybody does.
+What a successor does not find, or cannot trace yet, it traces in its first step as everybody does;
+and what is another function here, because something that the script sets later is not set yet.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import gc
+import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -24,57 +27,116 @@ from tensorflow.python.saved_model import nested_structure_coder
 
 from tfrun.engine import loop_calls, own_copies, synchronous
 from tfrun.engine.loop_traces import Traces
+from tfrun.engine.step_clock import ORIGIN
 
 LONGEST = 16_384  # bytes of what is told of a trace: more is not worth a message
+_DICT = "tfrun dict"
+_NUMBERS = ("tensor", "i", "f", "b", "type", "shape")  # what an operation may be told
 
 
-def told(call: Traces, specs: Sequence[tf.TensorSpec]) -> str | None:
+def told(call: Traces, specs: Sequence[tf.TensorSpec], traced: Any) -> str | None:
     """What is told of a trace; None where nobody could find what it was made of.
 
     Args:
       call: what was traced.
       specs: for tensors like these.
+      traced: what has come of it, a concrete function.
     """
     place = _place(call.known_as)
     if place is None:
         return None
-    given = call.structure, list(call.fixed.items()), list(specs)
+    given = _without_dicts(call.structure), list(call.fixed.items()), list(specs)
     try:
         packed = nested_structure_coder.encode_structure(given).SerializeToString()
     except (nested_structure_coder.NotEncodableError, TypeError, ValueError):
         return None  # an object of the script's own
-    is_called = call.function is call.known_as  # else it is run by the strategy
-    text = json.dumps([place, is_called, base64.b64encode(packed).decode()])
+    is_run = isinstance(call.function, functools.partial)  # by the strategy
+    text = json.dumps([place, is_run, base64.b64encode(packed).decode(), fingerprint(traced)])
     return text if len(text) <= LONGEST else None
 
 
-def trace(strategy: Any, traced: Iterable[str]) -> int:
+def trace(strategy: Any, traced: Iterable[str], variables: Callable[[], Any]) -> bool:
     """Traces what others have traced, as far as it is found here.
 
     Args:
       strategy: that of the loop.
       traced: what they have told, in their order.
+      variables: gives all of the loop's that are there by now.
 
     Returns:
-      How many traces were made.
+      Whether this process can go on: False where a trace that made variables was cut off.
     """
-    functions, count = _functions() if traced else {}, 0
+    functions = _functions() if traced else {}
     for text in traced:
-        place, is_called, packed = json.loads(text)
+        place, is_run, packed, wanted = json.loads(text)
         found = functions.get(tuple(place), [])
         if len(found) != 1:  # or it is made once for each model
             continue
         value = struct_pb2.StructuredValue.FromString(base64.b64decode(packed))
         structure, fixed, specs = nested_structure_coder.decode_proto(value)
-        function = found[0] if is_called else synchronous.run_by(strategy, found[0])
+        # One whose first trace fails makes no variables in another: the script's is left as it is.
+        structure = _with_dicts(structure)
+        function = found[0]._clone(found[0].python_function)
+        function = synchronous.run_by(strategy, function) if is_run else function
         call = loop_calls.ahead(strategy, function, found[0], structure, dict(fixed))
+        before = variables()
         try:
-            _prepare(call.traced_for(tuple(specs)), specs)
+            made = call.traced_for(tuple(specs))
         except Exception:  # what it needs may not be there before the loop begins
             loop_calls.forget_ahead(call)
+            if variables() != before:
+                return False
             continue
-        count += 1
-    return count
+        if fingerprint(made) == wanted:
+            _prepare(made, specs)
+        else:
+            loop_calls.forget_ahead(call)
+    return True
+
+
+def _without_dicts(structure: Any) -> Any:
+    """A structure in which dictionaries keep their order when it is encoded."""
+    if type(structure) is dict:
+        return (_DICT, *((key, _without_dicts(value)) for key, value in structure.items()))
+    if type(structure) in (tuple, list):
+        return type(structure)(map(_without_dicts, structure))
+    return structure
+
+
+def _with_dicts(structure: Any) -> Any:
+    """The inverse of `_without_dicts`."""
+    if type(structure) not in (tuple, list):
+        return structure
+    if structure and isinstance(structure[0], str) and structure[0] == _DICT:
+        return {key: _with_dicts(value) for key, value in structure[1:]}
+    return type(structure)(map(_with_dicts, structure))
+
+
+def fingerprint(traced: Any) -> str:
+    """What tells a concrete function from another one, in any process of the script.
+
+    That is its operations and those of the functions that it calls, with their numbers (those that
+    the script's Python has given among them), and the names of its variables. Not the names of
+    operations and functions, which TensorFlow counts in each process.
+    """
+    definition = traced.graph.as_graph_def()
+    inner = sorted(_digest(function.node_def) for function in definition.library.function)
+    called = {id(variable.handle): variable.name for variable in traced.graph.variables}
+    names = [called.get(id(outer), "") for outer, _ in traced.graph.captures]
+    whole = "\n".join([_digest(definition.node), *inner, *names])
+    return hashlib.sha256(whole.encode()).hexdigest()[:32]
+
+
+def _digest(nodes: Iterable[Any]) -> str:
+    found = hashlib.sha256()
+    for node in nodes:
+        if node.name.rsplit("/", 1)[-1].startswith(ORIGIN):
+            continue
+        found.update(node.op.encode())
+        for name, value in sorted(node.attr.items()):
+            if not name.startswith("_") and value.WhichOneof("value") in _NUMBERS:
+                found.update(value.SerializeToString(deterministic=True))
+    return found.hexdigest()
 
 
 def _prepare(traced: Any, specs: Sequence[tf.TensorSpec]) -> None:

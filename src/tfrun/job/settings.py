@@ -195,7 +195,8 @@ class WorkerSettings(TrainingSettings):
     def from_json(cls, text: str) -> WorkerSettings:
         """The inverse of what stands in the variable."""
         found = restored(json.loads(text))
-        return cls(**found | {"rehearses_traces": tuple(found["rehearses_traces"])})
+        found["rehearses_traces"] = tuple(found["rehearses_traces"])
+        return cls(**found)
 
 
 class OwnSettings(TypedDict, total=False):

@@ -70,11 +70,13 @@ class StayingLoop(Session[LoopKeeper]):
         loop_traces.when_traced = self._tell_traced
         return super().begin()
 
-    def _tell_traced(self, call: loop_traces.Traces, specs: Sequence[tf.TensorSpec]) -> None:
+    def _tell_traced(
+        self, call: loop_traces.Traces, specs: Sequence[tf.TensorSpec], traced: Any
+    ) -> None:
         """Tells those who come later what they can trace before they join."""
         if not world().is_chief or settings().rehearses or not may_stay():
             return
-        if (text := trace_ahead.told(call, specs)) is not None:
+        if (text := trace_ahead.told(call, specs, traced)) is not None:
             channel.emit(reports.LoopTraced(call=self.number, trace=text))
 
     def why_not_stay(self) -> str:
@@ -172,7 +174,9 @@ class StayingLoop(Session[LoopKeeper]):
           PeersLeft: the others are where it cannot join them.
         """
         assert self.keeper is not None
-        trace_ahead.trace(self._strategy, settings().rehearses_traces)
+        traces = settings().rehearses_traces
+        if not trace_ahead.trace(self._strategy, traces, self.keeper.handles):
+            raise SystemExit("what the others have traced cannot be traced before the loop begins")
         stand = Stand(call=self.number, stayed=False)
         try:
             kept = self._enter(stand, None, 0, leave_round.nothing_to_keep)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfrun
 
-DIES_AT, EPOCHS, BATCH = 10, 24, 8
+DIES_AT, EPOCHS, BATCH = 10, 60, 8
 strategy = tfrun.strategy()
 keras.utils.set_random_seed(3)
 with strategy.scope():
@@ -65,6 +65,13 @@ def needs(batch):
     return tf.reduce_sum(batch["x"]) * comes_later
 
 
+@tf.function
+def other(batch):
+    says("other", batch["x"])
+    return tf.reduce_sum(batch["x"]) * set_later
+
+
+set_later = 1.0
 twins = twin("twin a"), twin("twin b")
 
 
@@ -76,9 +83,14 @@ def is_worker(number):
     return [e["task"] for e in own[:1]] == [f"worker:{number}"]
 
 
+def has_grown():
+    """Whether a successor has come."""
+    return '"event": "grown"' in Path(os.environ["TFRUN_RUN_DIR"], "events.jsonl").read_text()
+
+
 IS_VICTIM = is_worker(1) and "alone" not in os.environ["KILLS"]
 state = tfrun.TrainState(model=model, optimizer=optimizer, metrics=[seen])
-comes_later = 2.0
+comes_later = set_later = 2.0
 
 
 @tf.function
@@ -92,11 +104,14 @@ for epoch in range(state.epoch, EPOCHS):
         if IS_VICTIM and state.step == DIES_AT:
             os.kill(os.getpid(), signal.SIGKILL)
         train(batch, scale=0.5)
-        for function in (needs, late, *twins):
-            function(batch)
-        time.sleep(0.0 if "alone" in os.environ["KILLS"] else 0.1)
+        made = [
+            float(strategy.reduce("SUM", f(batch), axis=None)) for f in (needs, late, other, *twins)
+        ]
+        if not ("alone" in os.environ["KILLS"] or has_grown()):
+            time.sleep(0.1)  # there is a successor to come
     total = 0.0
     for batch in valid:
         total += float(strategy.reduce("SUM", strategy.run(check, (batch,)), axis=None))
+print("MADE", made, flush=True)
 print("BITS", float(seen.result()).hex(), total.hex(), flush=True)
 print("WEIGHTS", [w.tobytes().hex() for w in model.get_weights()], flush=True)
