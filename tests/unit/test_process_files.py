@@ -10,6 +10,7 @@ import io
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tfrun.process.files import versions
 from tfrun.process.files.callers import Caller, of_file
 from tfrun.process.files.folders import DONE, Folders, around_lock
 from tfrun.process.files.journal import Journal
+from tfrun.process.files.mapped import Mapped, begun, goes_on
 from tfrun.process.files.opening import Opening, key_of
 from tfrun.process.files.rules import (
     Deed,
@@ -186,6 +188,32 @@ def test_a_log_is_seen_when_it_is_flushed(workers: Workers, path: Path) -> None:
     alone = workers.other(path.with_name("rank-1"), "w", 1)
     alone.write("line\n")
     assert path.with_name("rank-1").read_text() == "line\n"
+
+
+def test_a_mapped_file_is_seen_when_it_has_been_written(workers: Workers, path: Path) -> None:
+    with workers.other(path, "w+b") as file:
+        file.truncate(8)
+        memory = Mapped(file.fileno(), 8)
+    assert not path.exists()
+    memory[:] = b"whole..."
+    memory.flush()
+    assert path.read_bytes() == b"whole..."
+
+
+def test_what_was_begun_and_is_read_is_opened_by_its_name(workers: Workers, path: Path) -> None:
+    """Its own descriptor is closed by then, and may be another file's."""
+
+    def open_memmap(file: Any) -> None:
+        begun(file.raw, sys._getframe())
+        file.write(b"head")
+
+    with workers.other(path, "wb") as file:
+        open_memmap(file)
+    key = key_of(path)
+    assert not path.exists() and goes_on(lambda: key, "r+b") is file.raw
+    with workers.other(path, "rb") as seen:
+        assert seen.read() == b"head"
+    assert goes_on(lambda: key, "r+b") is None
 
 
 def test_who_reads_what_he_is_writing_sees_it(workers: Workers, path: Path) -> None:

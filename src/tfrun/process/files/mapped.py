@@ -6,7 +6,6 @@ when its writer looks at it by its name.
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 from collections.abc import Callable
@@ -40,6 +39,9 @@ class Mapped(mmap.mmap):
         if fileno >= 0 and writes and shared and (version := _mapped_by(fileno)):
             version.is_mapped()
             made._of = version
+            if _begun.get(version.mine.path) is version:  # it has waited for this mapping
+                del _begun[version.mine.path]
+                version.is_unmapped()
         return made
 
     def flush(self, *args: Any) -> None:
@@ -76,17 +78,12 @@ def goes_on(path: Callable[[], str], mode: str) -> Version | None:
       path: tells which; it is not asked where nothing is begun.
       mode: that of `open`.
     """
-    return _begun.get(path()) if _begun and mode in ("r+b", "rb+") else None
+    version = _begun.get(path()) if _begun and mode in ("r+b", "rb+") else None
+    return version if version is not None and version.waits else None
 
 
 def _mapped_by(fileno: int) -> Version | None:
     if (version := opened_as(fileno)) or not _begun:
         return version
-    with contextlib.suppress(OSError):
-        found = os.fstat(fileno)
-        for path, version in list(_begun.items()):
-            if os.path.samestat(found, version.stat()):
-                del _begun[path]
-                version.is_unmapped(ends=False)  # it is this mapping's turn
-                return version
-    return None
+    found, waiting = os.fstat(fileno), [one for one in list(_begun.values()) if one.waits]
+    return next((one for one in waiting if os.path.samestat(found, one.stat())), None)

@@ -253,15 +253,20 @@ class Version(io.FileIO):
         self._maps += 1
         self.name = self._given  # `np.memmap` tells it
 
-    def is_unmapped(self, *, ends: bool = True) -> None:
-        """What is mapped from it has been written; or, with `ends` false, another one follows."""
+    def is_unmapped(self) -> None:
+        """What is mapped from it has been written."""
         self._maps -= 1
-        if self.closed and ends and not self._maps:
+        if self.closed and not self._maps:
             self._end_mapped()
 
+    @property
+    def waits(self) -> bool:
+        """Whether it is closed, and has not taken the name because something is mapped from it."""
+        return self.closed and self._maps > 0
+
     def show_mapped(self) -> None:
-        """Takes the name, if it is closed and waits: somebody is about to look for it."""
-        if self.closed and self._maps:
+        """Takes the name, if it waits: somebody is about to look for it."""
+        if self.waits:
             self._maps = 0
             self._end_mapped()
 
