@@ -20,7 +20,7 @@ from tensorflow.python.ops import resource_variable_ops
 from tfrun.collective import collective
 from tfrun.collective.counts import Gradients
 from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
-from tfrun.collective.packing import ALIGNMENT
+from tfrun.collective.packing import layout_of_kinds
 from tfrun.engine.gradient_order import Stages
 from tfrun.engine.overlap import OneThread, packs_of
 
@@ -124,8 +124,11 @@ class Calls:
 
     def note_sum(self, tensors: Sequence[tf.Tensor]) -> None:
         """These are about to be traced as one sum."""
-        sizes = [_bytes_of(tensor) or 0 for tensor in tensors]
-        self.largest = max(self.largest, sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes))
+        known: list[Any] = [t for t in tensors if t.shape.is_fully_defined()]
+        shapes = tuple(tuple(tensor.shape) for tensor in known)
+        dtypes = tuple(np.dtype(tensor.dtype.as_numpy_dtype) for tensor in known)
+        packs = layout_of_kinds(shapes, dtypes).packs
+        self.largest = max(self.largest, *(n * dtype.itemsize for dtype, n in packs), 0)
 
     def stand_apart(self) -> None:
         """Until `join`, what this worker calls is no collective: the others do not call it."""

@@ -298,7 +298,7 @@ def ahead(
 
 
 def forget_ahead(call: Traces) -> None:
-    """Its trace has failed: the loop traces it as if nobody had tried."""
+    """Its trace is of no use: the loop traces it as if nobody had tried."""
     del _ahead[_key(call.known_as, call.structure, call.fixed)]
     loop_traces.has_failed = False
 

@@ -54,12 +54,8 @@ class Traces:
             args, kwargs = tf.nest.pack_sequence_as(structure, leaves, expand_composites=True)
             return function(*args, **kwargs)
 
-        self.function, self.known_as, self.structure, self.fixed = (
-            function,
-            known_as,
-            structure,
-            fixed,
-        )
+        self.function, self.known_as = function, known_as
+        self.structure, self.fixed = structure, fixed
         self._once, self._host_calls = tf.function(once, autograph=False), host_calls
         self._places = _places.setdefault(known_as, Places())
         self._traced: dict[tuple[tf.TensorSpec, ...], Any] = {}

@@ -75,10 +75,9 @@ def trace(strategy: Any, traced: Iterable[str], variables: Callable[[], Any]) ->
         value = struct_pb2.StructuredValue.FromString(base64.b64decode(packed))
         structure, fixed, specs = nested_structure_coder.decode_proto(value)
         # One whose first trace fails makes no variables in another: the script's is left as it is.
-        structure = _with_dicts(structure)
         function = found[0]._clone(found[0].python_function)
         function = synchronous.run_by(strategy, function) if is_run else function
-        call = loop_calls.ahead(strategy, function, found[0], structure, dict(fixed))
+        call = loop_calls.ahead(strategy, function, found[0], _with_dicts(structure), dict(fixed))
         before = variables()
         try:
             made = call.traced_for(tuple(specs))
@@ -142,7 +141,7 @@ def _digest(nodes: Iterable[Any]) -> str:
 def _prepare(traced: Any, specs: Sequence[tf.TensorSpec]) -> None:
     """Has TensorFlow prepare a function to be run: it places and optimizes its operations."""
     own_copies.assigned(traced.graph)
-    if not all(spec.shape.is_fully_defined() and _is_plain(spec.dtype) for spec in specs):
+    if not all(s.shape.is_fully_defined() and s.dtype.is_numpy_compatible for s in specs):
         return
     manager = cancellation.CancellationManager()
     manager.start_cancel()
@@ -151,10 +150,6 @@ def _prepare(traced: Any, specs: Sequence[tf.TensorSpec]) -> None:
         manager.get_cancelable_function(traced)(given)
     except tf.errors.CancelledError:
         pass
-
-
-def _is_plain(dtype: tf.DType) -> bool:
-    return dtype.is_numpy_compatible and dtype not in (tf.resource, tf.variant)
 
 
 def _place(function: Any) -> tuple[str, int, str] | None:
