@@ -44,8 +44,8 @@ def main() -> None:
 
 def in_short(measured: Mapping[str, Any]) -> Figure:
     """Samples a second of each model, and how long a death stops a job."""
-    figure = Figure(figsize=(8, 4.2), layout="constrained")
-    *each, last = figure.subplots(2, 3).flat
+    figure = Figure(figsize=(12, 4.2), layout="constrained")
+    *each, last = figure.subplots(2, 4).flat
     panels: list[tuple[Axes, str, dict[str, float]]] = []
     for axes, name in zip(each, summary.MODELS, strict=True):
         found = summary.samples(measured, name)

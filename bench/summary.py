@@ -25,7 +25,9 @@ MARK = "¹"
 MODELS = {
     "small CNN": ("seed CNN against its peers", "cnn"),
     "ResNet50, 96x96": ("ResNet50, 96x96", "resnet50"),
+    "ResNet50, 224x224": ("ResNet50, 224x224", "resnet50-224"),
     "encoder of 109 million weights": ("encoder of 109 million weights", "encoder"),
+    "decoder of 34 million weights": ("decoder of 34 million weights", "decoder"),
     "transformer of 3 million weights": ("transformer against its peers", "transformer"),
     "two-tower recommender": ("two-tower recommender against its peers", "recommender"),
 }
@@ -173,7 +175,8 @@ def _runs(measured: Measured, benchmark: str) -> str:
     counted = measured[benchmark]["results"][OURS]["repeats"]
     if start := measured.get(f"{benchmark}, start to first step"):
         runs = start["results"][OURS]["repeats"]
-        return f"{runs}, of {counted // runs} epochs"
+        epochs = counted // runs
+        return f"{runs}, of {epochs} epoch{'s' if epochs > 1 else ''}"
     return f"{counted}"
 
 

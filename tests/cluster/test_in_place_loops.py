@@ -20,6 +20,7 @@ def run(
     workers: int,
     *args: str,
     kills: str = "",
+    kill: str = "",
     options: tuple[str, ...] = (),
     script: Path = SCRIPT,
 ) -> Any:
@@ -28,7 +29,7 @@ def run(
         shown = shown_by(
             [TFRUN, "-n", str(workers), "--seed", "5", "--threads-per-worker", "1", *options]
             + ["--run-dir", f"{folder}/run", str(script), *args],
-            {"KILLS": kills},
+            {"KILLS": kills, "KILL": kill},
             timeout=150,
         )
         events = list(read_events(Path(folder, "run", "events.jsonl")))
@@ -39,8 +40,8 @@ def run(
 
 
 @functools.cache
-def undisturbed(workers: int, *args: str) -> dict[str, str]:
-    return run(workers, *args)[0]
+def undisturbed(workers: int, *args: str, script: Path = SCRIPT) -> dict[str, str]:
+    return run(workers, *args, script=script)[0]
 
 
 def recovered(events: list[dict[str, Any]]) -> list[tuple[bool, int]]:
@@ -115,6 +116,27 @@ def test_a_step_that_assigns_nothing_but_weights_stays() -> None:
     found, events, shown = run(2, "exact", "bare", kills="0:1:3:before")
     assert found == undisturbed(2, "exact", "bare"), shown
     assert recovered(events) == [(True, 0)], shown
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("kill", ["1:6", "0:6", "1:0"])
+def test_after_the_update_nobody_is_waited_for(kill: str) -> None:
+    """What the step reduces then has travelled with its gradients: a death there costs nothing."""
+    script = SCRIPTS / "in_place_update.py"
+    wanted = undisturbed(2, script=script)
+    found, events, shown = run(2, script=script, kill=kill)
+    assert found["BITS"] == wanted["BITS"], shown
+    assert recovered(events) == [(True, 0)], shown
+    if kill[0] == "1":
+        assert found["TOLD"] == wanted["TOLD"], shown
+
+
+@pytest.mark.timeout(200)
+def test_what_the_loop_reduces_after_its_step_starts_again() -> None:
+    script = SCRIPTS / "in_place_update.py"
+    found, events, shown = run(2, "eager", script=script, kill="1:6")
+    assert found["BITS"] == undisturbed(2, script=script)["BITS"], shown
+    assert [lost for _, lost in recovered(events)] == [0], shown
 
 
 @pytest.mark.timeout(200)

@@ -31,8 +31,16 @@ class Turns:
         self.held = held
         self.returned: list[Any] = []
         self.fails = 0  # so many of the next calls
+        self.joined: list[int] = []  # who is here once the next call has gone on in another round
 
-    def run(self, call: Any, given: list[list[Any]]) -> Any:
+    def run(self, call: Any, given: list[list[Any]], *, gives: Any) -> Any:
+        for one in given:
+            call.get_concrete_function(one)
+        if self.joined:
+            self.held, self.joined = self.joined, []
+            given = gives()
+            if given is None:
+                raise tf.errors.UnavailableError(None, None, "a peer has left the round")
         if self.fails:
             self.fails -= 1
             raise tf.errors.UnavailableError(None, None, "a peer has left the round")
@@ -101,6 +109,36 @@ def test_a_call_that_is_cut_off_is_made_again_with_those_before_it(fails: int) -
     # The loop holds what it was given at first, and goes on with that.
     (more,) = loop_calls.made(double, (y,), {}) or ()
     assert [part.numpy().tolist() for part in (step.parts(more) or list)()] == [[4.0], [40.0]]
+    calls.step_ended()
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_first_call_of_a_step_can_go_on_with_others(number: int, size: int) -> None:
+    """If it was traced for pieces like theirs; what comes later is made again with it."""
+    calls = loop_calls.Calls(HostCalls([1]), {})
+    theirs = [tf.fill([size], 1.0), tf.constant([10.0])]
+    asked, again = [], []
+
+    def goes_on(given: Any) -> Any:
+        asked.append(given(theirs))
+        return asked[-1]
+
+    calls.goes_on, calls.again = goes_on, lambda error: again.append(error) or theirs
+    x = calls.step_begins(pieces(10.0))
+    step, alike = loop_calls.open_steps[calls], tf.constant(7.0)
+    step.note_alike(alike)
+    for _ in range(number):
+        loop_calls.made(double, (x,), {})
+    calls.turns.joined = [0, 1]
+    (y,) = loop_calls.made(plus, (x, x), {}) or ()
+    assert [part.numpy()[0] for part in (step.parts(y["sum"]) or list)()] == [2.0, 20.0]
+    assert [part.numpy() for part in (step.parts(alike) or list)()] == [7.0, 7.0]
+    goes = not number and size == 1
+    assert (len(asked), len(again)) == (0 if number else 1, 0 if goes else 1)
+    # The loop holds what it was given at first, and goes on with that.
+    (z,) = loop_calls.made(double, (x,), {}) or ()
+    assert [part.numpy()[0] for part in (step.parts(z) or list)()] == [2.0, 20.0]
     calls.step_ended()
 
 

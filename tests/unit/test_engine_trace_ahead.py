@@ -11,10 +11,13 @@ import tensorflow as tf
 
 from tfrun.engine import loop_calls, loop_traces, trace_ahead
 from tfrun.engine.loop_traces import Traces, structure_of
+from tfrun.engine.own_copies import OwnCopies
 from tfrun.engine.synchronous import run_by
 
 
 class HostCalls:
+    turns = types.SimpleNamespace(copies=OwnCopies(1))
+
     def tracing(self, places: Any) -> Any:
         return tf.init_scope()
 

@@ -32,6 +32,7 @@ from tfrun.engine import (
     shareable_optimizers,
     step_clock,
     tensorflow_collectives,
+    travelling_results,
     whole_values,
 )
 from tfrun.engine.host_collective_ops import Empty
@@ -180,7 +181,8 @@ def _update_now(
         # One dead peer fails one pack's reduction. The step then must change nothing, so that the
         # survivors hold the state of the last whole step: all updates wait for all reductions.
         waiting = tf.control_dependencies(_tensors([*reduced, *whole.values()]))
-        counting = commit.counted(run, optimizer, _apart(run, reduced[after:]))
+        counted_by_metrics = reduced[after : after + len(totals)]
+        counting = commit.counted(run, optimizer, _apart(run, counted_by_metrics))
         sharing = contextlib.nullcontext() if shards is None else shards.counted()
         with run.updates(), waiting, counting, sharing:
             result = update(grads)
@@ -209,7 +211,13 @@ def _update_now(
         updates(_all_reduce_sum(run, everything, gradients, empty))
         return result
     # Once for all replicas of this worker, which have the layers' state each.
-    assigns(_sum_in_turn(run, everything, gradients, empty, range(len(present), after), updates))
+    results = (
+        travelling_results.place() if run.losses is None else []
+    )  # of a loop of the script's own
+    places = [*range(len(present), after), *range(len(everything), len(everything) + len(results))]
+    sums = _sum_in_turn(run, [*everything, *results], gradients, empty, places, updates)
+    assigns(sums[: len(values)])
+    travelling_results.summed(sums[len(values) :])
     return None
 
 

@@ -32,6 +32,7 @@ from tfrun.collective.form_collective import form
 from tfrun.collective.key_value_store import RemoteStore, Store
 from tfrun.collective.links import Patience
 from tfrun.collective.peer_listener import PeerListener
+from tfrun.engine import travelling_results
 from tfrun.engine.balance import Balance
 from tfrun.engine.calls_in_turn import CallsInTurn
 from tfrun.engine.host_collective_ops import Calls, Empty, Sum, as_tensorflow_fails
@@ -334,6 +335,10 @@ class HostCrossDeviceOps(cross_device_ops.CollectiveAllReduce):
     def _all_reduce(self, reduce_op, value, replica_id, options):
         values, turns = tf.nest.flatten(value), getattr(self._calls, "turns", None)
         mean = self._group_size if reduce_op == tf.distribute.ReduceOp.MEAN else None
+        travelled = travelling_results.sums_of(values) if turns else None
+        if turns and travelled is not None:
+            results = travelled if mean is None else [_over(t, turns.total) for t in travelled]
+            return tf.nest.pack_sequence_as(value, results)
         varies = turns and (turns.changes or not turns.one_each)
         if mean and varies and not tf.executing_eagerly():
             # A function may be called in a step, by each replica, or outside, by each worker.

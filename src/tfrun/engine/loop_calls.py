@@ -11,15 +11,17 @@ could compute it for the others: a call that is given that is refused.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tfrun.engine import between_steps, loop_refusals, loop_traces
+from tfrun.engine.loop_refusals import is_tensor as _is_tensor
 from tfrun.engine.loop_traces import Traces, is_plain, structure_of
 from tfrun.engine.replica import turns_of
 from tfrun.job import holding
@@ -54,12 +56,16 @@ class Calls:
       begin: is called before a step's first call.
       again: is given the error of a call that failed; returns the pieces of the step that is made
         again, None where it is not.
+      goes_on: may enter the next round in the midst of a step's first call. Is given what makes of
+        the pieces of the replicas that are here then what each is called with, None where they
+        cannot be; returns that, None where the call does not go on.
     """
 
     def __init__(self, host_calls: Any, known: dict[Any, Traces]) -> None:
         self.turns, self._host_calls, self._known = host_calls.turns, host_calls, known
         self.begin: Callable[[], None] = lambda: None
         self.again: Callable[[Exception], Any] = lambda error: None
+        self.goes_on: Callable[[Callable[[Any], Any]], Any] = lambda given: None
         self._again: LoopStep | None = None  # the newest one that was begun again
 
     def step_begins(self, pieces: Sequence[Any]) -> Any:
@@ -171,24 +177,7 @@ class LoopStep:
         Raises:
           TfrunError: TFRUN-518.
         """
-        if loop_refusals.is_tensor(leaf) and loop_refusals.came_up_in_steps(leaf):
-            raise loop_refusals.given_to_metric("a tensor")
-        if isinstance(leaf, np.ndarray) and leaf.ndim > 0:
-            raise loop_refusals.given_to_metric("an array")
-        if loop_refusals.is_number(leaf) and self._differs(float(leaf)):
-            raise loop_refusals.given_to_metric("a number")
-
-    def _differs(self, number: float) -> bool:
-        """Whether it is what the first replica has, and another one has something else."""
-        for columns in self._columns:
-            for parts in columns:
-                if not loop_refusals.is_tensor(parts[0]):
-                    continue
-                if parts[0].shape.rank == 0 and parts[0].dtype.is_floating:
-                    first, *others = (float(part) for part in parts)
-                    if number == first and any(other != first for other in others):
-                        return True
-        return False
+        loop_refusals.check_alike(leaf, itertools.chain.from_iterable(self._columns))
 
     def takes(self, given: Any) -> bool:
         """Whether what a call is given has to do with this step's batch."""
@@ -233,14 +222,28 @@ class LoopStep:
 
     def _make(self, one: _Made) -> Any:
         turns = self._calls.turns
-        given = [
-            [s if _is_tensor(s) else self._columns[s[0]][s[1]][place] for s in one.sources]
-            for place in range(len(turns.held))
-        ]
-        result = turns.run(one.call, given)
+        result = turns.run(one.call, self._given(one), gives=functools.partial(self._goes_on, one))
         self._took.append(turns.seconds)
         self._note(turns.returned)
         return result
+
+    def _given(self, one: _Made) -> list[list[Any]]:
+        """What a call is given for each replica here."""
+        return [
+            [s if _is_tensor(s) else self._columns[s[0]][s[1]][place] for s in one.sources]
+            for place in range(len(self._calls.turns.held))
+        ]
+
+    def _goes_on(self, one: _Made) -> list[list[Any]] | None:
+        """As `_given`, of a call that goes on in another round with the replicas that are there."""
+        if self._made[-1] is not one or any(self._made[:-1]):
+            return None  # what calls before it have made is not there for others
+        return self._calls.goes_on(functools.partial(self._given_anew, one))
+
+    def _given_anew(self, one: _Made, pieces: Sequence[Any]) -> list[list[Any]] | None:
+        self._make_again(pieces, self._columns)
+        given = self._given(one)
+        return given if all(map(one.call.has_traced, given)) else None
 
     def _make_again(self, pieces: Sequence[Any], first: list[list[list[Any]]]) -> None:
         """Makes the calls before the newest one again, for the replicas that are here now.
@@ -394,6 +397,3 @@ def reduced(calls: Any, reduce_op: Any, parts: Parts) -> tf.Tensor:
     note_alike(found)
     between_steps.remember(lambda: note_alike(found))
     return found
-
-
-_is_tensor = loop_refusals.is_tensor

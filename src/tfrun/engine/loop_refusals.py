@@ -7,7 +7,7 @@ come up while the loop was in a step may be made of the step's piece, and what i
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -125,6 +125,32 @@ def given_to_metric(what: str) -> TfrunError:
         fix="Update the metric in the tf.function that calls strategy.run, or with what that "
         "returns, as it is; or leave out --replicas",
     )
+
+
+def check_alike(leaf: Any, columns: Iterable[Sequence[Any]]) -> None:
+    """Refuses what a metric is given that other replicas may have something else for.
+
+    Args:
+      leaf: what it is given.
+      columns: what each replica here has of all that the step has given or made.
+
+    Raises:
+      TfrunError: TFRUN-518.
+    """
+    if is_tensor(leaf) and came_up_in_steps(leaf):
+        raise given_to_metric("a tensor")
+    if isinstance(leaf, np.ndarray) and leaf.ndim > 0:
+        raise given_to_metric("an array")
+    if is_number(leaf) and any(_differs(float(leaf), parts) for parts in columns):
+        raise given_to_metric("a number")
+
+
+def _differs(number: float, parts: Sequence[Any]) -> bool:
+    """Whether it is what the first replica has, and another one has something else."""
+    if not is_tensor(parts[0]) or parts[0].shape.rank != 0 or not parts[0].dtype.is_floating:
+        return False
+    first, *others = (float(part) for part in parts)
+    return number == first and any(other != first for other in others)
 
 
 def _of_one_piece(what: str, *, expected: str, fix: str) -> TfrunError:

@@ -65,7 +65,11 @@ class Traces:
 
         So the step of a replica does not depend on what others a worker holds.
         """
-        return self.traced_for(tuple(map(tf.TensorSpec.from_tensor, tensors)))
+        return self.traced_for(_specs(tensors))
+
+    def has_traced(self, tensors: Sequence[tf.Tensor]) -> bool:
+        """Whether it has been traced for such tensors."""
+        return _specs(tensors) in self._traced
 
     def traced_for(self, specs: tuple[tf.TensorSpec, ...]) -> Any:
         """As `get_concrete_function`, of tensors like these."""
@@ -81,6 +85,10 @@ class Traces:
             if when_traced is not None:
                 when_traced(self, specs, self._traced[specs])
         return self._traced[specs]
+
+
+def _specs(tensors: Sequence[tf.Tensor]) -> tuple[tf.TensorSpec, ...]:
+    return tuple(map(tf.TensorSpec.from_tensor, tensors))
 
 
 def is_tracing() -> bool:

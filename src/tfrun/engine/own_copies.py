@@ -50,6 +50,7 @@ class OwnCopies:
         self._kept: list[list[Any]] = []  # those that a step begins with the first one's value
         # Functions that are called, with what they are called with: of the first one, and of each.
         self._ready: dict[int, tuple[Any, list[Any], list[Any]]] = {}
+        self._ahead: set[int] = set()  # the ids of those that have not been called yet
         self._apart = False
         self._spread: Any = None
 
@@ -125,7 +126,9 @@ class OwnCopies:
           Whether it has not been called before.
         """
         if id(function) in self._ready:
-            return False
+            is_new = id(function) in self._ahead
+            self._ahead.discard(id(function))
+            return is_new
         variables = {id(v.handle): v for v in function.graph.variables}
         besides, in_updates = assigned(function.graph)
         if not self.evaluates:
@@ -149,6 +152,11 @@ class OwnCopies:
         if self.count > 1:
             self.begin_step()  # here, where a step is traced: it takes long the first time
         return True
+
+    def prepare_ahead(self, function: Any) -> None:
+        """As `prepare`, long before it is called: to make all copies takes a while."""
+        self.prepare(function)
+        self._ahead.add(id(function))
 
     def fills(self, place: int, values: Mapping[int, NDArray]) -> bool:
         """Gives one replica what it begins a step with that others are in the midst of.

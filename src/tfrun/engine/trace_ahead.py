@@ -25,7 +25,7 @@ from tensorflow.python.eager import cancellation
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.saved_model import nested_structure_coder
 
-from tfrun.engine import loop_calls, own_copies, synchronous
+from tfrun.engine import loop_calls, synchronous
 from tfrun.engine.loop_traces import Traces
 from tfrun.engine.step_clock import ORIGIN
 
@@ -87,6 +87,7 @@ def trace(strategy: Any, traced: Iterable[str], variables: Callable[[], Any]) ->
                 return False
             continue
         if fingerprint(made) == wanted:
+            strategy.extended._host_calls.turns.copies.prepare_ahead(made)
             _prepare(made, specs)
         else:
             loop_calls.forget_ahead(call)
@@ -140,7 +141,6 @@ def _digest(nodes: Iterable[Any]) -> str:
 
 def _prepare(traced: Any, specs: Sequence[tf.TensorSpec]) -> None:
     """Has TensorFlow prepare a function to be run: it places and optimizes its operations."""
-    own_copies.assigned(traced.graph)
     if not all(s.shape.is_fully_defined() and s.dtype.is_numpy_compatible for s in specs):
         return
     manager = cancellation.CancellationManager()

@@ -10,7 +10,6 @@ To wait is to take from an empty queue, which costs none of TensorFlow's threads
 from __future__ import annotations
 
 import functools
-import itertools
 import threading
 import time
 import weakref
@@ -23,14 +22,14 @@ from tensorflow.python.ops import resource_variable_ops
 
 from tfrun.data import global_random
 from tfrun.data.global_random import Drawn
-from tfrun.engine import own_copies, script_state
+from tfrun.engine import own_copies, script_state, turn_queues
 from tfrun.engine.meeting import Meeting
 from tfrun.engine.overlap import OneThread
 from tfrun.engine.own_copies import OwnCopies
 from tfrun.engine.random_in_turn import RandomInTurn
 
-_numbers = itertools.count()
 READS_ON = tf.data.Iterator | tf.distribute.DistributedIterator  # in the step
+Gives = Callable[[], Sequence[Any] | None]
 
 
 class Turns:
@@ -48,8 +47,8 @@ class Turns:
       has_summed: something of the step that runs has been summed with the other workers.
       returned: what each replica here has returned in the newest step, and `returned_by` whose.
       is_divided_anew: replicas were divided among the workers, and no step has been made since.
-      go_on: may enter the next round in the midst of a step; returns the iterator of all batches
-        of the step that this worker has there, None where the step does not go on.
+      go_on: may enter the next round in the midst of a step that reads an iterator; returns one of
+        all batches of the step that this worker has there, None where the step does not go on.
 
     Args:
       held: see above.
@@ -77,7 +76,7 @@ class Turns:
             places = [make(place, dtype=tf.int32, trainable=False) for place in places_of]
         self._numbers, self._places = numbers, places
         self._number, self._place = numbers[0], places[0]
-        self._queues = [_queue() for _ in places_of]
+        self._queues = [turn_queues.make() for _ in places_of]
         for each in (numbers, places):
             self.copies.add([variable.handle for variable in each])
         self.copies.add(self._queues)
@@ -96,6 +95,7 @@ class Turns:
         self._making: list[int] = []  # who makes the newest step
         self._function: Any = None  # that makes it
         self._reads: Any = None  # the iterator that it is called with
+        self._gives: Gives | None = None  # as of `run`
         self._later: list[Future[Any]] = []  # replicas that this worker took on within the step
         self._left = 0  # batches of this step that the iterator still has, and that were computed
         self.hold(held)
@@ -163,9 +163,9 @@ class Turns:
         Returns:
           Whether this worker is in another round, where the step goes on.
         """
-        if not isinstance(self._reads, READS_ON):
+        if self._gives is None and not isinstance(self._reads, READS_ON):
             return False
-        reads = self.go_on()
+        reads = (self._gives or self.go_on)()
         self._reads = self._reads if reads is None else reads
         return reads is not None
 
@@ -179,18 +179,23 @@ class Turns:
             assert self._meeting is not None, "no step of the replicas runs"
             self._begun = self._begun or [threading.Event()]  # one alone needs none
             making, passed = len(self._begun), 0
-            ((traced,), _) = self._traced(self._function, [self._reads], None)
-            for number in sorted(self.held):
+            reads_on = self._gives is None
+            given = [self._reads] if reads_on else self._reads
+            traced, _ = self._traced(self._function, given, None)
+            for order, number in enumerate(sorted(self.held)):
                 place = self.held.index(number)
                 if place < making:
                     passed += 1
                     continue
                 self._begun.append(threading.Event())
-                step = functools.partial(_after, passed, traced, self._reads)
+                if reads_on:
+                    step = functools.partial(_after, passed, traced[0], self._reads)
+                else:
+                    step = functools.partial(traced[order], given[order])
                 call = functools.partial(self._call, place, step)
                 self._later.append(self._threads[place].submit(call))
                 passed = 0
-            self._left = passed
+            self._left = passed if reads_on else 0
             if len(self.held) == making:
                 return False
             self._making = self.held
@@ -211,15 +216,19 @@ class Turns:
         """A metric's variables, one for each replica here."""
         return self.copies.apart(variable)[: len(self.held)]
 
-    def run(self, function: Any, given: Sequence[Any], spec: Any = None) -> Any:
+    def run(
+        self, function: Any, given: Sequence[Any], spec: Any = None, gives: Gives | None = None
+    ) -> Any:
         """Has each replica run a traced step; returns what the first one's returns.
 
         Args:
           function: a `tf.function` of one argument.
           given: what it is called with, for each replica: its batch, or an iterator of all.
           spec: what it is traced with; None for what it is called with.
+          gives: as `go_on` of a step that is called with batches; returns each replica's.
         """
         self._function, self._reads, self._making = function, given[0], self.held
+        self._gives = gives
         self.has_summed = False
         self._failure = None
         if len(self.held) == 1:
@@ -308,7 +317,7 @@ class Turns:
             self.hold(sorted(self.held))
         if self._failure is not None:
             for queue in self._queues:
-                _empty(queue)
+                turn_queues.empty(queue)
             self._left = 0
             raise self._failure
         found = [*self.returned, *(call.result() for call in [*calls, *later])]
@@ -348,7 +357,7 @@ class Turns:
 
     def _wake(self, place: int) -> None:
         self._takes_turn(place)
-        _put(self._queues[place], True)
+        turn_queues.put(self._queues[place], True)
 
     def _takes_turn(self, place: int) -> None:
         if self._random is not None:
@@ -361,7 +370,7 @@ class Turns:
                 self._failure = error
                 for queue, begun in zip(self._queues, self._begun, strict=False):
                     begun.set()
-                    _put(queue, False)
+                    turn_queues.put(queue, False)
 
 
 def _after(passed: int, step: Callable[[Any], Any], iterator: Any) -> Any:
@@ -373,25 +382,6 @@ def _skip(batches: int, iterator: Any) -> None:
     """Takes what others have computed already, or compute."""
     for _ in range(batches):
         next(iterator)
-
-
-def _queue() -> tf.Tensor:
-    name = f"tfrun-turn-{next(_numbers)}"  # without one they all are the same
-    with tf.init_scope(), tf.device("CPU:0"):
-        return tf.raw_ops.FIFOQueueV2(
-            component_types=[tf.bool], shapes=[()], capacity=2, shared_name=name
-        )
-
-
-def _put(queue: tf.Tensor, goes_on: bool) -> None:
-    with tf.device("CPU:0"):
-        tf.raw_ops.QueueEnqueueV2(handle=queue, components=[tf.constant(goes_on)])
-
-
-def _empty(queue: tf.Tensor) -> None:
-    with tf.device("CPU:0"):
-        for _ in range(int(tf.raw_ops.QueueSizeV2(handle=queue))):
-            tf.raw_ops.QueueDequeueV2(handle=queue, component_types=[tf.bool])
 
 
 def _read(variable: Any) -> tf.Tensor:

@@ -167,15 +167,14 @@ def read(variable: Any) -> tf.Tensor:
     return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
 
 
-def make_room(model: Any) -> None:
-    """Has the heap hold memory for the state of a model, while nobody waits for it.
+def make_room(variables: Iterable[Any]) -> None:
+    """Has the heap hold memory for what variables are to be given, while nobody waits for it.
 
     What is freed stays in the heap with its pages (process/allocator.py). To fault in those of a
     large state takes longer than to receive it.
     """
     sizes = [
-        (tf.TensorShape(v.shape).num_elements() or 0) * tf.as_dtype(v.dtype).size
-        for v in all_variables(model).values()
+        (tf.TensorShape(v.shape).num_elements() or 0) * tf.as_dtype(v.dtype).size for v in variables
     ]
     np.ones(sum(sizes), np.uint8)
 

@@ -118,6 +118,13 @@ class LoopKeeper(Keeper):
         for name, value in (*self._at_calls.items(), *self._made.items()):
             variable_values.assign(self._variables[name], value.numpy())
 
+    def began_with(self, kept: Snapshot, replica: int, replicas: int) -> dict[int, NDArray]:
+        self._look_at_variables()
+        found = super().began_with(kept, replica, replicas)
+        for name, value in (*self._at_calls.items(), *self._made.items()):
+            found[_handle(self._variables[name])] = value.numpy()
+        return found
+
     def undo(self, kept: Snapshot, assigned: Mapping[int, Any]) -> Callable[[], None] | None:
         """Undoes what the script has done since the newest step, as far as it is done again.
 

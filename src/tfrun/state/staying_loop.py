@@ -24,6 +24,7 @@ from tfrun.engine import (
     loop_traces,
     script_state,
     trace_ahead,
+    variable_values,
 )
 from tfrun.engine.replica import turns_of
 from tfrun.job import reports
@@ -59,6 +60,8 @@ class StayingLoop(Session[LoopKeeper]):
     _between: between_steps.Deeds | None = None  # since the newest step
     _unknown_before = ""  # as `_not_known`, after that step
     _is_open: ClassVar[bool] = False  # some loop's, in this process
+    # The newest round, entered in the midst of a step which has to be made again; or what came up.
+    _entered: Snapshot | BaseException | None = None
 
     @classmethod
     def is_open(cls) -> bool:
@@ -177,6 +180,7 @@ class StayingLoop(Session[LoopKeeper]):
         traces = settings().rehearses_traces
         if not trace_ahead.trace(self._strategy, traces, self.keeper.handles):
             raise SystemExit("what the others have traced cannot be traced before the loop begins")
+        variable_values.make_room(self._saved().variables.values())
         stand = Stand(call=self.number, stayed=False)
         try:
             kept = self._enter(stand, None, 0, leave_round.nothing_to_keep)
@@ -208,15 +212,57 @@ class StayingLoop(Session[LoopKeeper]):
         Raises:
           PeersLeft: not all others can, and this worker's state is kept.
         """
-        mine = self._goes_on_from(error, step)
-        if mine is None or self.repeat is None:
-            return None
-        assert self.keeper is not None
-        self._enters_with(mine, error, step)
+        mine, self._entered = self._entered, None
+        if isinstance(mine, BaseException):
+            raise mine from error
+        if mine is None:
+            mine = self._goes_on_from(error, step)
+            if mine is None:
+                return None
+            self._enters_with(mine, error, step)
+        assert self.keeper is not None and self.repeat is not None, "else it would not stay"
         with self.changing:
             # The body has drawn its own numbers by now, and does not draw them again.
             self.keeper.take_back(mine, random=False)
         return self.repeat()
+
+    def goes_on_in_step(self, step: int, given: Callable[[Any], Any]) -> Any:
+        """Enters the next round in the midst of a step's first call, which may go on there.
+
+        Where it does not it fails, and `again` has the step made again in that round.
+
+        Args:
+          step: steps that are done.
+          given: see `loop_calls.Calls.goes_on`.
+        """
+        error = tf.errors.UnavailableError(None, None, "a peer left")
+        try:
+            mine = self._goes_on_from(error, step)
+            if mine is None:
+                return None
+            own = list(self._turns.held)
+            self._enters_with(mine, error, step, first=min(own), waits=len(own))
+            self._entered = mine
+            # Nobody knows what metrics of the missing ones hold where they are updated late.
+            fits = not mine.values["late"] and set(own) <= set(self._turns.held)
+            if self.repeat is None or not fits or not self._fills(mine, own):
+                return None
+            found = given(self.repeat())
+            self._entered = None if found is not None else mine
+            return found
+        except BaseException as entered:  # the step's caller is to know, not who sums
+            self._entered = entered
+            return None
+
+    def _fills(self, mine: Snapshot, own: Sequence[int]) -> bool:
+        """Has the replicas that have come begin the step as it has begun; whether they all can."""
+        turns, keeper = self._turns, self.keeper
+        assert keeper is not None
+        return all(
+            turns.copies.fills(place, keeper.began_with(mine, number, turns.total))
+            for place, number in enumerate(turns.held)
+            if number not in own
+        )
 
     def between_steps(self, error: PeersLeft, step: int) -> None:
         """Enters the next round where others come, or a machine goes.
@@ -239,6 +285,10 @@ class StayingLoop(Session[LoopKeeper]):
     @property
     def _calls(self) -> Any:
         return host_collective.calls_of(self._strategy)
+
+    @property
+    def _turns(self) -> Any:
+        return turns_of(self._strategy)
 
     def _goes_on_from(self, error: BaseException, step: int) -> Snapshot | None:
         """The state that this worker has where the training goes on here; None where it cannot."""

@@ -294,7 +294,7 @@ class StayingSession(Session[FitKeeper]):
           GoesElsewhere: they have agreed on something else.
         """
         self._plan.iterator.get_ready()
-        variable_values.make_room(self._model)
+        variable_values.make_room(variable_values.all_variables(self._model).values())
         kept = self._enter(None, None, stayed=False)
         if kept is None or kept.values["agreed"] != self._plan.agreed:
             raise GoesElsewhere(GoesOn(number=self.number, state=kept, stayed=False))

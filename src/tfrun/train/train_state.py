@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, astuple, replace
 from typing import Any
 
@@ -78,6 +78,7 @@ class TrainState:
         self._calls = loop_calls.of(strategy)  # of the place that a successor has been given
         if self._calls is not None and self._session is not None:
             self._calls.begin, self._calls.again = self._calls_begin, self._again
+            self._calls.goes_on = self._goes_on
             self._calls.turns.when_traced = self._keeper.has_traced
 
     # --- how far it has come -------------------------------------------------------------------
@@ -301,6 +302,13 @@ class TrainState:
         if session is None or not self._in_step:
             return None
         return session.again(error, self.step)
+
+    def _goes_on(self, given: Callable[[Any], Any]) -> Any:
+        """As `loop_calls.Calls.goes_on`."""
+        session = self._session
+        return (
+            None if not session or not self._in_step else session.goes_on_in_step(self.step, given)
+        )
 
     def _step_begins(self, session: StayingLoop, after: LoopProgress) -> None:
         session.step_begins()
