@@ -45,6 +45,7 @@ class Commit:
     updated: list[Any] = field(default_factory=list)
 
 
+AFTER_UPDATE = "tfrun_after_update"  # names what only waits for it
 _ATTRIBUTE = "_tfrun_commit"
 MOST_NUMBERS = 4096  # that travel with the gradients of each step for the metrics' sake
 T = TypeVar("T")
@@ -169,7 +170,9 @@ def after_updates(run: replica.ReplicaRun, result: Any) -> Any:
     if not counts:
         return result
     with tf.control_dependencies(counts):
-        return tf.nest.map_structure(lambda x: tf.identity(x) if tf.is_tensor(x) else x, result)
+        return tf.nest.map_structure(
+            lambda x: tf.identity(x, AFTER_UPDATE) if tf.is_tensor(x) else x, result
+        )
 
 
 def _travels_later(run: replica.ReplicaRun) -> bool:

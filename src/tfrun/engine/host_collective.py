@@ -335,7 +335,7 @@ class HostCrossDeviceOps(cross_device_ops.CollectiveAllReduce):
     def _all_reduce(self, reduce_op, value, replica_id, options):
         values, turns = tf.nest.flatten(value), getattr(self._calls, "turns", None)
         mean = self._group_size if reduce_op == tf.distribute.ReduceOp.MEAN else None
-        travelled = travelling_results.sums_of(values) if turns else None
+        travelled = travelling_results.sums_of(values, turns.total) if turns else None
         if turns and travelled is not None:
             results = travelled if mean is None else [_over(t, turns.total) for t in travelled]
             return tf.nest.pack_sequence_as(value, results)

@@ -82,6 +82,8 @@ class SynchronousStrategy:
         return next(_strategies) * KEYS_PER_STRATEGY
 
     def run(self, fn, args=(), kwargs=None, options=None):
+        if _calls_reduce(sys._getframe(1)) and not tf.executing_eagerly():
+            return super().run(fn, args, kwargs, options)  # type: ignore[misc]
         if outside_run.is_inside():
             raise outside_run.inside_another()
         turns = replica.turns_of(self)
@@ -207,6 +209,12 @@ def run_by(strategy: Any, function: Any) -> Callable[..., Any]:
 
 def _run_on(strategy: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
     return strategy.run(function, args, kwargs)
+
+
+def _calls_reduce(frame: Any) -> bool:
+    """Whether it is TensorFlow that runs something, to add up along an axis: no step of its own."""
+    code = frame.f_code
+    return code.co_name == "reduce" and code.co_filename.startswith(script_lines.TENSORFLOW)
 
 
 def _package(frame: Any) -> str:

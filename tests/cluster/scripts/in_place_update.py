@@ -42,17 +42,17 @@ def spin(given):
 def train_step(batch):
     def on_replica(x):
         with tf.GradientTape() as tape:
-            errors = tf.square(model(x, training=True))
+            errors = tf.square(model(x, training=True))[:, 0]
             loss = tf.reduce_sum(errors) / BATCH
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         with tf.control_dependencies([spin(tf.cast(optimizer.iterations.value, tf.float32))]):
             done = tf.identity(loss)
-        return done, tf.reduce_max(errors), tf.reduce_sum(tf.abs(x))
+        return done, errors, tf.reduce_sum(tf.abs(x))
 
-    losses, worst, sizes = strategy.run(on_replica, args=(batch,))
+    losses, errors, sizes = strategy.run(on_replica, args=(batch,))
     total = strategy.reduce("SUM", losses, axis=None)
-    return total, strategy.reduce("MEAN", worst, axis=None), tf.sqrt(sizes)
+    return total, strategy.reduce("MEAN", errors, axis=0), tf.sqrt(sizes)
 
 
 def own_task():
@@ -69,11 +69,11 @@ told = []
 for batch in state.steps(dataset, epochs=4):
     if [TASK, str(state.step)] == os.environ["KILL"].split(":"):
         threading.Timer(SECONDS, os.kill, (os.getpid(), signal.SIGKILL)).start()
-    loss, worst, sizes = train_step(batch)
+    loss, error, sizes = train_step(batch)
     if "eager" in sys.argv:
         sizes = strategy.reduce("SUM", sizes, axis=None)
         told.append(float(sizes).hex())
-    told += [float(loss).hex(), float(worst).hex()]
+    told += [float(loss).hex(), float(error).hex()]
 weights = b"".join(np.ascontiguousarray(w).tobytes() for w in model.get_weights())
 print("BITS", state.step, hashlib.sha256(weights).hexdigest(), flush=True)
 print("TOLD", len(told), hashlib.sha256(str(told).encode()).hexdigest(), flush=True)
