@@ -211,9 +211,8 @@ def _update_now(
         updates(_all_reduce_sum(run, everything, gradients, empty))
         return result
     # Once for all replicas of this worker, which have the layers' state each.
-    results = (
-        travelling_results.place() if run.losses is None else []
-    )  # of a loop of the script's own
+    is_loop = run.losses is None  # of the script's own
+    results = travelling_results.place() if is_loop else []
     places = [*range(len(present), after), *range(len(everything), len(everything) + len(results))]
     sums = _sum_in_turn(run, [*everything, *results], gradients, empty, places, updates)
     assigns(sums[: len(values)])

@@ -151,6 +151,23 @@ class Keeper:
             found[id(copy.handle)], start = value, end
         return found
 
+    def begin_for_others(self, kept: Snapshot, turns: Any, own: Collection[int]) -> bool:
+        """Has replicas that have come here begin the step as those that are in its midst have.
+
+        Args:
+          kept: as of `began_with`.
+          turns: this worker's `Turns`.
+          own: the replicas that make the step already.
+
+        Returns:
+          Whether all can.
+        """
+        return all(
+            turns.copies.fills(place, self.began_with(kept, number, turns.total))
+            for place, number in enumerate(turns.held)
+            if number not in own
+        )
+
     def _count(self) -> int:
         """How many updates this worker has made so far."""
         assert self._commit is not None

@@ -245,7 +245,8 @@ class StayingLoop(Session[LoopKeeper]):
             self._entered = mine
             # Nobody knows what metrics of the missing ones hold where they are updated late.
             fits = not mine.values["late"] and set(own) <= set(self._turns.held)
-            if self.repeat is None or not fits or not self._fills(mine, own):
+            assert self.keeper is not None and self.repeat is not None, "else it would not stay"
+            if not fits or not self.keeper.begin_for_others(mine, self._turns, own):
                 return None
             found = given(self.repeat())
             self._entered = None if found is not None else mine
@@ -253,16 +254,6 @@ class StayingLoop(Session[LoopKeeper]):
         except BaseException as entered:  # the step's caller is to know, not who sums
             self._entered = entered
             return None
-
-    def _fills(self, mine: Snapshot, own: Sequence[int]) -> bool:
-        """Has the replicas that have come begin the step as it has begun; whether they all can."""
-        turns, keeper = self._turns, self.keeper
-        assert keeper is not None
-        return all(
-            turns.copies.fills(place, keeper.began_with(mine, number, turns.total))
-            for place, number in enumerate(turns.held)
-            if number not in own
-        )
 
     def between_steps(self, error: PeersLeft, step: int) -> None:
         """Enters the next round where others come, or a machine goes.

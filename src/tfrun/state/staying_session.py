@@ -182,11 +182,7 @@ class StayingSession(Session[FitKeeper]):
                 return None
             if kept.values["late"]:  # nobody knows what the metrics of the missing ones hold
                 return None
-            for place, number in enumerate(turns.held):
-                values = keeper.began_with(kept, number, turns.total)
-                if number not in own and not turns.copies.fills(place, values):
-                    return None
-            if not self._stays_with(kept):
+            if not keeper.begin_for_others(kept, turns, own) or not self._stays_with(kept):
                 return None
             reads = self._reads.repeat(1)
             self._is_in_next_round(kept)

@@ -305,10 +305,9 @@ class TrainState:
 
     def _goes_on(self, given: Callable[[Any], Any]) -> Any:
         """As `loop_calls.Calls.goes_on`."""
-        session = self._session
-        return (
-            None if not session or not self._in_step else session.goes_on_in_step(self.step, given)
-        )
+        if self._session is None or not self._in_step:
+            return None
+        return self._session.goes_on_in_step(self.step, given)
 
     def _step_begins(self, session: StayingLoop, after: LoopProgress) -> None:
         session.step_begins()
