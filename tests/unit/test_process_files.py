@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tfrun.process.files import versions
@@ -210,10 +211,41 @@ def test_what_was_begun_and_is_read_is_opened_by_its_name(workers: Workers, path
     with workers.other(path, "wb") as file:
         open_memmap(file)
     key = key_of(path)
-    assert not path.exists() and goes_on(lambda: key, "r+b") is file.raw
+    assert not path.exists() and goes_on(lambda: key, "r+b") == file.raw.opened_again
     with workers.other(path, "rb") as seen:
         assert seen.read() == b"head"
     assert goes_on(lambda: key, "r+b") is None
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+def test_what_is_mapped_is_the_file_whose_head_was_read(
+    mode: Any, workers: Workers, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chief's comes between the two: it would be mapped, and made longer, for the other's."""
+
+    def save(opens: Any, value: int, size: int) -> None:
+        with opens(path, "wb") as file:
+            np.save(file, np.full(size, value))
+
+    def the_chiefs_comes(*args: Any, **options: Any) -> Any:
+        if not comes:
+            comes.append(save(workers.chief, 0, 1000))
+        return read_head(*args, **options)
+
+    comes = list[None]()
+    read_head = np.lib._format_impl._read_array_header  # type: ignore[attr-defined]
+    monkeypatch.setattr("numpy.lib._format_impl._read_array_header", the_chiefs_comes)
+    for module in ("numpy.lib._format_impl", "numpy._core.memmap"):
+        monkeypatch.setattr(sys.modules[module], "open", workers.other, raising=False)
+    save(workers.other, 1, 2000)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    mapped = np.lib.format.open_memmap(path, mode)
+    assert mapped.shape == (2000,) and (mapped == 1).all()
+    del mapped
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
+    again = np.lib.format.open_memmap(path, mode)
+    assert again.shape == (1000,) and (again == 0).all()
+    assert path.stat().st_size == 1000 * 8 + 128, "it was made longer"
 
 
 def test_who_reads_what_he_is_writing_sees_it(workers: Workers, path: Path) -> None:

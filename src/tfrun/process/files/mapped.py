@@ -6,8 +6,10 @@ when its writer looks at it by its name.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
+import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -16,6 +18,16 @@ from tfrun.process.files.versions import Version, opened_as
 
 # What NumPy has written the head of, and maps next, by its path.
 _begun = dict[str, Version]()
+Opener = Callable[[str, int], int]
+
+
+class _Head(threading.local):
+    """What NumPy has read the head of in this thread, and maps next, by its path."""
+
+    path, fd = "", -1
+
+
+_head = _Head()
 
 
 class Mapped(mmap.mmap):
@@ -71,15 +83,47 @@ def begun(version: Version, frame: FrameType) -> None:
         _begun[version.mine.path] = version
 
 
-def goes_on(path: Callable[[], str], mode: str) -> Version | None:
-    """The version to be opened instead of a path, by one who wants to go on with its writing.
+def reads(path: Callable[[], str], fd: int, frame: FrameType) -> None:
+    """Keeps a file whose head `np.lib.format.open_memmap` reads until it maps it, by its path.
+
+    Another worker's may have the name by then: it would be mapped with this one's shape.
+    """
+    if frame.f_code.co_name == "open_memmap":
+        if _head.path:
+            os.close(_head.fd)
+        _head.path, _head.fd = path(), os.dup(fd)
+
+
+def goes_on(path: Callable[[], str], mode: str) -> Opener | None:
+    """Opens what is to be opened instead of a path, by one who goes on with it; None for the path.
 
     Args:
       path: tells which; it is not asked where nothing is begun.
       mode: that of `open`.
     """
-    version = _begun.get(path()) if _begun and mode in ("r+b", "rb+") else None
-    return version if version is not None and version.waits else None
+    if mode not in ("rb", "r+b", "rb+") or not (_begun or _head.path):
+        return None
+    wanted = path()
+    if _head.path and _head.path == wanted:
+        return _by_its_head(wanted)
+    version = _begun.get(wanted) if mode != "rb" else None
+    return version.opened_again if version is not None and version.waits else None
+
+
+def _by_its_head(path: str) -> Opener | None:
+    head, _head.path = _head.fd, ""
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(head), os.lstat(path)):
+            os.close(head)
+            return None
+
+    def opener(_: str, flags: int) -> int:
+        try:
+            return os.open(f"/proc/self/fd/{head}", flags)
+        finally:
+            os.close(head)
+
+    return opener
 
 
 def _mapped_by(fileno: int) -> Version | None:

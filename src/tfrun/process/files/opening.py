@@ -21,7 +21,7 @@ from tfrun.job.world import World
 from tfrun.process import channel
 from tfrun.process.files.callers import Caller, caller
 from tfrun.process.files.journal import Journal
-from tfrun.process.files.mapped import begun, goes_on
+from tfrun.process.files.mapped import begun, goes_on, reads
 from tfrun.process.files.rules import (
     Did,
     appends,
@@ -103,13 +103,16 @@ class Opening:
                     if who is Caller.LIBRARY and isinstance(raw, Version):
                         raw.name = raw.place  # pandas has others open the file by its name
                         begun(raw, sys._getframe(1))
-            elif opener is None and (mine := goes_on(lambda: key_of(file), mode)):
-                opener = mine.opened_again
+            elif opener is None and (going_on := goes_on(lambda: key_of(file), mode)):
+                opener = going_on
             else:
                 show_to_its_writer(lambda: key_of(file))
             if made is not None:
                 return made
-            return _open(file, mode, buffering, encoding, errors, newline, closefd, opener)
+            made = _open(file, mode, buffering, encoding, errors, newline, closefd, opener)
+            if mode == "rb":
+                reads(lambda: key_of(file), made.fileno(), sys._getframe(1))
+            return made
 
         return open
 
