@@ -217,6 +217,10 @@ def test_what_was_begun_and_is_read_is_opened_by_its_name(workers: Workers, path
     assert goes_on(lambda: key, "r+b") is None
 
 
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 @pytest.mark.parametrize("mode", ["r", "r+", "c"])
 def test_what_is_mapped_is_the_file_whose_head_was_read(
     mode: Any, workers: Workers, path: Path, monkeypatch: pytest.MonkeyPatch
@@ -238,11 +242,11 @@ def test_what_is_mapped_is_the_file_whose_head_was_read(
     for module in ("numpy.lib._format_impl", "numpy._core.memmap"):
         monkeypatch.setattr(sys.modules[module], "open", workers.other, raising=False)
     save(workers.other, 1, 2000)
-    descriptors = len(os.listdir("/proc/self/fd"))
+    descriptors = _descriptors()
     mapped = np.lib.format.open_memmap(path, mode)
     assert mapped.shape == (2000,) and (mapped == 1).all()
     del mapped
-    assert len(os.listdir("/proc/self/fd")) <= descriptors
+    assert _descriptors() <= descriptors
     again = np.lib.format.open_memmap(path, mode)
     assert again.shape == (1000,) and (again == 0).all()
     assert path.stat().st_size == 1000 * 8 + 128, "it was made longer"

@@ -4,7 +4,6 @@ It gets to the loop where the others are in the midst of it, and they would wait
 first step. So they tell which functions of the script were traced, and with what; a successor that
 runs the same script finds these functions, and asks TensorFlow for the same.
 
-Nothing is computed by it: TensorFlow prepares a function before it looks whether it was cancelled.
 What a successor does not find, or cannot trace yet, it traces in its first step as everybody does;
 and what is another function here, because something that the script sets later is not set yet.
 """
@@ -21,11 +20,10 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import struct_pb2
-from tensorflow.python.eager import cancellation
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.saved_model import nested_structure_coder
 
-from tfrun.engine import loop_calls, synchronous
+from tfrun.engine import loop_calls, synchronous, warm_up
 from tfrun.engine.loop_traces import Traces
 from tfrun.engine.step_clock import ORIGIN
 
@@ -87,8 +85,9 @@ def trace(strategy: Any, traced: Iterable[str], variables: Callable[[], Any]) ->
                 return False
             continue
         if fingerprint(made) == wanted:
-            strategy.extended._host_calls.turns.copies.prepare_ahead(made)
-            _prepare(made, specs)
+            turns = strategy.extended._host_calls.turns
+            turns.copies.prepare_ahead(made)
+            warm_up.run(turns, call, specs, variables())
         else:
             loop_calls.forget_ahead(call)
     return True
@@ -137,19 +136,6 @@ def _digest(nodes: Iterable[Any]) -> str:
             if not name.startswith("_") and value.WhichOneof("value") in _NUMBERS:
                 found.update(value.SerializeToString(deterministic=True))
     return found.hexdigest()
-
-
-def _prepare(traced: Any, specs: Sequence[tf.TensorSpec]) -> None:
-    """Has TensorFlow prepare a function to be run: it places and optimizes its operations."""
-    if not all(s.shape.is_fully_defined() and s.dtype.is_numpy_compatible for s in specs):
-        return
-    manager = cancellation.CancellationManager()
-    manager.start_cancel()
-    given = [tf.zeros(spec.shape, spec.dtype) for spec in specs]
-    try:
-        manager.get_cancelable_function(traced)(given)
-    except tf.errors.CancelledError:
-        pass
 
 
 def _place(function: Any) -> tuple[str, int, str] | None:
