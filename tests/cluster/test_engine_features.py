@@ -48,6 +48,7 @@ FEATURES = [
     "dropout",
     "random_flip",
     "own_train_step",
+    "gradients_in_variables",
     "regularized",
     "vector_metric",
     "run_eagerly",

@@ -42,6 +42,7 @@ KINDS = (
     *("drawn", "drawn pydataset", "noise", "own step", "outside", "augmented"),
     *("in python", "rows"),
     *("no strategy", "loop", "loop, tf.data", "loop, distributed"),
+    *("loop, outside", "loop, seeds"),
 )
 # What is not reached again when the round goes on behind it. What a loop does after an epoch is
 # each worker's own here: the other one is in the next step by then.
@@ -53,7 +54,7 @@ STOPS_AT = 1  # the step of the last epoch in which a callback stops
 # Of workers that stay in their processes: so many, and pieces of a batch. Four of them may die.
 IN_PLACE, PIECES = 5, 6
 AT_ONCE = ("arrays", "seeded", "generator", "layers")
-STAYS = [kind for kind in KINDS if kind != "no strategy"]
+STAYS = [kind for kind in KINDS if kind not in ("no strategy", "loop, outside")]
 
 
 def schedules(kind: str, workers: int = 2) -> list[list[str]]:

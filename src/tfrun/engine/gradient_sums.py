@@ -52,6 +52,9 @@ def updated(run: replica.ReplicaRun, optimizer, grads: list, variables: list, up
     if run.losses is not None:
         if run.losses.alone and tf.executing_eagerly():
             eager_changes.compare(run, grads)
+        # A script may hand over variables in which it has gathered them.
+        plain = (tf.Tensor, tf.IndexedSlices, type(None))
+        grads = [g if isinstance(g, plain) else tf.convert_to_tensor(g) for g in grads]
         grads, whole = whole_values.for_update(run.losses, grads)
     common = {i for i, gradient in enumerate(grads) if _has_common_rows(run, gradient)}
     distinct = {i for i, gradient in enumerate(grads) if _has_distinct_rows(run, gradient)}

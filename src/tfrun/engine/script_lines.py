@@ -27,6 +27,8 @@ _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 # What people type, under names that are no files'.
 _TYPED = ("<ipython-input-", "<python-input-", "<stdin>")
 
+_MADE = "__autograph_generated_file"  # what TensorFlow makes from the script's code
+_PARTS = ("if_body", "else_body", "loop_body", "loop_test")  # of the script's functions
 _NEAREST = 100  # operations that are looked at for a line of the script's
 
 
@@ -35,7 +37,7 @@ def is_script(file: str) -> bool:
     """Whether a file has code of the script's own, not of a library's that we know."""
     if file.startswith(_TYPED):
         return True
-    if file.startswith(("<", *LIBRARIES)) or "__autograph_generated_file" in file:
+    if file.startswith(("<", *LIBRARIES)) or _MADE in file:
         return False
     return not file.startswith(_PYTHON) or any(part in file for part in _INSTALLED)
 
@@ -44,10 +46,14 @@ def script_line() -> str:
     """Returns file and line of the script's innermost call; "" when there is none.
 
     TensorFlow's stack, unlike Python's, has the script's own lines also where TensorFlow runs code
-    that it has made from the script.
+    that it has made from the script; but not on the thread of a replica (mirrored_run.py). There
+    the name of the script's function is known: `train_step`.
     """
-    frame = _innermost(tf_stack.extract_stack())
-    return f"{Path(frame.filename).name}:{frame.lineno}" if frame else ""
+    frames = list(tf_stack.extract_stack())
+    if (frame := _innermost(frames)) is not None:
+        return f"{Path(frame.filename).name}:{frame.lineno}"
+    made = (f.name for f in reversed(frames) if _MADE in f.filename and f.name not in _PARTS)
+    return next((f"`{name}`" for name in made), "")
 
 
 def at_script_line() -> str:

@@ -25,6 +25,7 @@ PREFIX = "script/"  # so begin their names in a snapshot
 # Of TensorFlow's own: what is larger, and has never been assigned, is data.
 _SMALL = 1 << 20
 _ASSIGNED = "_tfrun_assigned"
+_IN_STEP = "_tfrun_assigned_in_step"
 
 calls_python = False  # a step calls Python functions of the script's
 drawing: dict[str, None] = {}  # lines of steps that draw by ops with a state of their own
@@ -75,6 +76,13 @@ def note_assigned(variable: Any) -> None:
     """Notes that a variable of TensorFlow's does not keep the value that it was made with."""
     if not hasattr(variable, _ASSIGNED):
         setattr(variable, _ASSIGNED, True)
+    if not tf.executing_eagerly():
+        setattr(variable, _IN_STEP, True)
+
+
+def is_assigned_in_step(variable: Any) -> bool:
+    """Whether what this process has traced assigns a variable of TensorFlow's."""
+    return hasattr(variable, _IN_STEP)
 
 
 def note_stateful_op() -> None:
@@ -88,14 +96,15 @@ def note_python() -> None:
     calls_python = True
 
 
-def found(besides: Iterable[Any]) -> dict[str, Any]:
+def found(besides: Iterable[Any], first: int | None = None) -> dict[str, Any]:
     """What there is, by a name for each that it has in every run of the script.
 
     Args:
       besides: Keras's variables that belong to a model, an optimizer or a metric.
+      first: only of so many that the script made first; None for all.
     """
     known = {id(variable) for variable in besides}
-    living = ((one.name, one.variable()) for one in made)
+    living = ((one.name, one.variable()) for one in made[:first])
     every = {n: v for n, v in living if v is not None and id(v) not in known}
     kept = {}
     for name, variable in every.items():

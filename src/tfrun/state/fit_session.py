@@ -21,7 +21,7 @@ from tfrun.job.settings import settings
 from tfrun.job.world import why_not_stay, world
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
-from tfrun.state import finished_calls, kept_outside, leave_round, random_state, snapshot
+from tfrun.state import finished_calls, leave_round, random_state, snapshot
 from tfrun.state.callback_state import acts_before_steps, append_to_logs
 from tfrun.state.durable_checkpoints import Saved
 from tfrun.state.fit_data import FitData, stand_of
@@ -65,7 +65,6 @@ class FitSession(StayingSession):
         )
         self._kept = goes_on.state if goes_on else None  # the state, until it is given back
         self._together = 1  # steps of the last execution
-        self._was_restored = False  # the state that it goes on from is that of another process
         self._progress = None if self.on_servers else progress.own()
 
     # --- calls that are done -----------------------------------------------------------------
@@ -179,7 +178,6 @@ class FitSession(StayingSession):
                 keeper.epoch_begins(epoch, kept.place.step, random)
 
     def _go_on(self, keeper: FitKeeper, kept: Snapshot) -> None:
-        self._was_restored = self._goes_on is None or not self._goes_on.stayed
         self._reads.random_is_put_back()
         keeper.restore(kept, random=not self._reads.draws_on)
         keeper.goes_on(kept.place, self._at)
@@ -257,8 +255,6 @@ class FitSession(StayingSession):
         if (self._tells_step or not self.has_stepped) and not settings().rehearses:
             self._tells_step = False
             self.first_steps(place, self._iterations(), self._together)
-            if self._was_restored:
-                kept_outside.tell_drawing()
         done = place.step - self.keeper.ahead
         made, step = self._together, self._steps
         if settings().rehearses:

@@ -105,6 +105,11 @@ class Keeper:
         self._put_back(kept)
         self._restore_others(kept, random=random)
 
+    def known(self) -> set[int]:
+        """The ids of all Keras variables that the state is of."""
+        self._look_at_variables()
+        return {id(variable) for variable in (*self._variables.values(), *self._metric_variables)}
+
     def take_back(self, kept: Snapshot, *, random: bool = True) -> None:
         """Undoes what a step has done that was cut off; nobody but the step has seen any of it.
 

@@ -2,28 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import gc
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from tfrun.engine import script_state
+import keras
+
+from tfrun.engine import script_state, variable_values
 from tfrun.engine.script_state import PREFIX
 from tfrun.job import reports
 from tfrun.job.world import world
 from tfrun.process import channel
 from tfrun.state.snapshot import Snapshot
 
+_MOST = 4  # names in a line
 _told: list[str] = []  # in this process
 
 
-def tell_drawing() -> None:
-    """Says of which ops that the first step of a training that goes on has the state is lost."""
-    new = _to_tell(filter(None, script_state.drawing))
+def tell(kept: Container[int]) -> None:
+    """Says what began anew, once a training that goes on has made its first step.
+
+    Args:
+      kept: the ids of the Keras variables that were given back.
+    """
+    _tell_drawing()
+    _tell_not_given(kept)
+
+
+def _tell_drawing() -> None:
+    """Says of which ops that the step has the state is lost."""
+    new = _to_tell(script_state.drawing)
     if not new:
         return
+    where = ", ".join(filter(None, new)) or "in a library"
     text = (
         "the step draws random numbers by TensorFlow ops that begin anew in each process "
-        f"({', '.join(new)}), so from here on they are not those of an undisturbed run. Use "
+        f"({where}), so from here on they are not those of an undisturbed run. Use "
         "`keras.random` with a SeedGenerator, or a tf.random.Generator: their states are kept"
+    )
+    channel.emit(reports.WorkerNotice(text=text))
+
+
+def _tell_not_given(kept: Container[int]) -> None:
+    """Says which variables the step assigns that nobody knew of before it was traced."""
+    names = [
+        one.path
+        for one in gc.get_objects()
+        if issubclass(type(one), keras.Variable)
+        and id(one) not in kept
+        and one._value is not None
+        and any(map(script_state.is_assigned_in_step, variable_values.copies(one)))
+    ]
+    new = _to_tell(sorted(names))
+    if not new:
+        return
+    more = f" and {len(new) - _MOST} more" if len(new) > _MOST else ""
+    text = (
+        f"the step assigns variables that the training was not given: {', '.join(new[:_MOST])}"
+        f"{more}. They began anew, so the numbers from here on are not those of an undisturbed "
+        "run. Give their metrics, models and optimizers to the `TrainState`, or make them "
+        "attributes of the model that `fit` trains"
     )
     channel.emit(reports.WorkerNotice(text=text))
 
@@ -42,7 +80,7 @@ def tell_missing(there: Mapping[str, Any], kept: Snapshot) -> None:
     text = (
         f"the script makes a seed generator or a variable that no model holds at {lines}, after "
         "its training has begun. It begins anew, so the numbers from here on are not those of an "
-        "undisturbed run. Make it before `fit`"
+        "undisturbed run. Make it before `fit`, or before the `TrainState`"
     )
     channel.emit(reports.WorkerNotice(text=text))
 

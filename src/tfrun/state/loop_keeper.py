@@ -17,7 +17,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfrun.engine import commit as commits
-from tfrun.engine import own_copies, variable_values
+from tfrun.engine import own_copies, script_state, variable_values
 from tfrun.engine.replica import turns_of
 from tfrun.job.settings import settings
 from tfrun.state import random_state
@@ -72,6 +72,8 @@ class LoopKeeper(Keeper):
     def __init__(self, parts: LoopParts, commit: commits.Commit | None, *, call: int) -> None:
         super().__init__(commit)
         self._parts, self._call = parts, call
+        # What the loop makes later it makes anew where it goes on, as its Python variables.
+        self._of_script = len(script_state.made)
         self._progress = self._after = LoopProgress()
         self._held: _Held | None = None
         # What variables held when the script's body had come to its first call.
@@ -175,9 +177,13 @@ class LoopKeeper(Keeper):
         self._held, self._at_calls, self._made = None, {}, {}
 
     def handles(self) -> set[int]:
-        """The ids of the handles of all variables of the state, of this worker's first copies."""
+        """The ids of the handles of this worker's first copies of all variables of the state.
+
+        Without TensorFlow's own: nobody knows when the script assigns them between two steps.
+        """
         self._look_at_variables()
         every = [*self._variables.values(), *self._metric_variables]
+        every = [variable for variable in every if not isinstance(variable, script_state.Plain)]
         return {_handle(variable) for variable in every}
 
     # --- what a successor gets -----------------------------------------------------------------
@@ -256,8 +262,11 @@ class LoopKeeper(Keeper):
         if not self._is_settled:
             # A first step may make the seed that unseeded random numbers are drawn from.
             self._is_settled = self._parts.is_built and bool(self._counted)
-            self._variables, self._ungated = self._parts.variables(), self._parts.ungated()
-            self._trained = self._parts.trained()
+            self._trained, mine = self._parts.trained(), self._parts.variables()
+            known = [*mine.values(), *self._parts.metric_variables]
+            of_script = script_state.found(known, self._of_script)
+            self._variables = {**mine, **of_script}
+            self._ungated = {**self._parts.ungated(), **of_script}
 
     def _hold(self, chosen: dict[str, Any]) -> _Held:
         arrays: dict[str, NDArray] = {}

@@ -24,6 +24,7 @@ from tfrun.job.world import may_stay, one_for_good, why_not_stay, world
 from tfrun.process import channel
 from tfrun.state import (
     finished_calls,
+    kept_outside,
     leave_round,
     next_round,
     save_on_preemption,
@@ -98,6 +99,7 @@ class Session(Generic[K]):
 
     on_servers: ClassVar[bool] = False
     _said: str | None = None  # why it could not stay
+    _was_restored = False  # the state that it goes on from is that of another process
 
     def __init__(
         self,
@@ -173,6 +175,7 @@ class Session(Generic[K]):
 
     def resumed(self, kept: Snapshot, step: int) -> None:
         """The kept state is restored; the training has made `step` steps in all."""
+        self._was_restored = self._goes_on is None or not self._goes_on.stayed
         what = self._saved()
         if (saving := durable()) is not None:
             saving.prepare(what)  # here, not while a step is being traced
@@ -204,6 +207,8 @@ class Session(Generic[K]):
         """The first `made` steps are done, which were traced, for who knows how long."""
         self.has_stepped = True
         leave_round.say_stepped(place, step, made)
+        if self._was_restored and self.keeper is not None:
+            kept_outside.tell(self.keeper.known())
 
     def after_steps(
         self,

@@ -394,6 +394,44 @@ def own_train_step():
     return fitted(model, X[:SHORT], Y[:SHORT])
 
 
+class Gathers(keras.Model):
+    """Updates by what it has gathered in variables, and hands over as those."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.gathered = keras.layers.Dense(3), []
+
+    def call(self, x, training=False):
+        return self.dense(x)
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(y=y, y_pred=self(x, training=True))
+        variables = self.trainable_variables
+        for gathered, gradient in zip(self.gathered, tape.gradient(loss, variables), strict=True):
+            gathered.assign_add(gradient)
+        self.optimizer.apply_gradients(zip(self.gathered, variables, strict=True))
+        for gathered in self.gathered:
+            gathered.assign(gathered / 2)
+        return {"loss": loss}
+
+
+@case
+def gradients_in_variables():
+    keras.utils.set_random_seed(13)
+    with strategy.scope():
+        model = Gathers()
+        model.compile(
+            optimizer=keras.optimizers.SGD(0.1),
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
+        model(X[:1])
+        # Not the model's: they hold what is one worker's own.
+        model.gathered = [tf.Variable(tf.zeros(v.shape)) for v in model.trainable_variables]
+    return {"weights": fitted(model, X[:36], Y[:36])["weights"]}
+
+
 @case
 def regularized():
     layer = keras.layers.Dense(4, kernel_regularizer=keras.regularizers.L2(0.1))

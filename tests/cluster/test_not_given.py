@@ -1,0 +1,24 @@
+"""After a death a line names what of the step nobody was told of, and what is lost with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from workers import SCRIPTS, TFRUN, shown_by
+
+
+@pytest.mark.timeout(130)
+@pytest.mark.parametrize("how", ["loop", "fit"])
+def test_what_began_anew_is_named(how: str, tmp_path: Path) -> None:
+    options = ["--no-in-place", "--plain", "--seed", "5", "--run-dir", tmp_path / "run"]
+    command = [TFRUN, "-n", "2", *options, SCRIPTS / "not_given.py", how, tmp_path / "died"]
+    shown = shown_by(command, {}, timeout=120)
+    assert shown.count("killed by SIGKILL") == 1, shown
+    (line,) = (one for one in shown.splitlines() if "that the training was not given" in one)
+    names = line.partition("not given: ")[2].partition(". They")[0]
+    # And the count of the second optimizer.
+    expected = "seen/count, seen/total, sequential_1/unknown/bias, sequential_1/unknown/kernel"
+    assert names == f"{expected} and 1 more", line
+    (line,) = (one for one in shown.splitlines() if "TensorFlow ops that begin anew" in one)
+    assert "`on_replica`" in line or "not_given.py:" in line, line
