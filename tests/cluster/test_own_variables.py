@@ -7,14 +7,18 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).with_name("scripts") / "own_variables.py"
-SAID = "WARNING TFRUN-506: the variable 'of_the_data' was made outside"
+SAID = {
+    "mistake": "WARNING TFRUN-506: the variable 'of_the_data' was made outside",
+    "inside": "WARNING TFRUN-506: the variable 'of_nothing' was made without an aggregation",
+}
 
 
 @pytest.mark.parametrize(("workers", "times"), [(1, 0), (2, 2)])
-def test_what_differs_between_workers_is_told(jobs, workers: int, times: int) -> None:
-    done = jobs.run("-n", workers, SCRIPT, "mistake")
+@pytest.mark.parametrize("case", SAID)
+def test_what_differs_between_workers_is_told(jobs, case: str, workers: int, times: int) -> None:
+    done = jobs.run("-n", workers, SCRIPT, case)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count(SAID) == times, done.stderr
+    assert done.stderr.count(SAID[case]) == times, done.stderr
 
 
 def test_what_is_the_same_on_all_is_let_be(jobs) -> None:

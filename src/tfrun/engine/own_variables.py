@@ -1,8 +1,9 @@
 """Warns of TensorFlow variables that each worker has for itself, and that a step makes differ.
 
-A variable that is made outside the scope is a number of each worker's own. A step may count in it,
-for all count alike; but what it makes of the data is of this worker's part, and nothing else would
-say so. What is meant, a sum or a mean, the script alone knows. Keras's variables are refused.
+A variable that is made outside the scope, or there without an aggregation, is a number of each
+worker's own. A step may count in it, for all count alike; but what it makes of the data is of this
+worker's part, and nothing else would say so. What is meant, a sum or a mean, the script alone
+knows. Keras's variables are refused.
 """
 
 from __future__ import annotations
@@ -28,17 +29,21 @@ def look(variable: Any, value: Any) -> None:
     run = replica.current()
     if run is None or run.updating or run.context.num_replicas_in_sync == 1:
         return
-    if getattr(variable, "_distributed_container", None) is not None or _of_keras():
+    if _of_keras():
         return
+    made = getattr(variable.handle, "_distributed_container", lambda: None)()
+    if made is not None and made.aggregation != tf.VariableAggregation.NONE:
+        return  # TensorFlow sums it, now or when it is read
     if isinstance(value, tf.Tensor) and is_of_own_data(value):
         if run.losses is not None:
             run.losses.keeps_own = True
+        how = "outside the strategy's scope" if made is None else "without an aggregation"
         text = (
-            f"the variable {variable.name.removesuffix(':0')!r} was made outside the strategy's "
-            "scope, and the step assigns it what each worker computes from its own part of the "
-            f"data{at_script_line()}, so it differs between workers. Sum or average the value over "
-            "the workers with `tf.distribute.get_replica_context().all_reduce`, or use a "
-            "keras.metrics object"
+            f"the variable {variable.name.removesuffix(':0')!r} was made {how}, and the step "
+            "assigns it what each worker computes from its own part of the data"
+            f"{at_script_line()}, so it differs between workers, and who starts again is given "
+            "another one's. Sum or average the value over the workers with "
+            "`tf.distribute.get_replica_context().all_reduce`, or use a keras.metrics object"
         )
         channel.emit(reports.DoubtRaised(code=CODE, text=text))
 

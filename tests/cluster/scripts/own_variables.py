@@ -17,6 +17,12 @@ with strategy.scope():
     optimizer = keras.optimizers.SGD(0.1)
     mean = keras.metrics.Mean()
     inside = tf.Variable(0.0, aggregation=tf.VariableAggregation.SUM)
+    on_read = tf.Variable(
+        *(0.0, False),
+        synchronization=tf.VariableSynchronization.ON_READ,
+        aggregation=tf.VariableAggregation.SUM,
+    )
+    of_nothing = tf.Variable(0.0, name="of_nothing")
 x = np.random.RandomState(0).rand(64, 4).astype("float32")
 data = tf.data.Dataset.from_tensor_slices((x, x.sum(1, keepdims=True))).batch(16)
 
@@ -29,10 +35,13 @@ def step(batch):
         optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
         if sys.argv[1] == "mistake":
             of_the_data.assign_add(loss)
+        if sys.argv[1] == "inside":
+            of_nothing.assign_add(loss)
         of_the_sum.assign_add(tf.distribute.get_replica_context().all_reduce("sum", loss))
         steps.assign_add(1.0)
         average.assign(0.9 * average + 0.1 * model.layers[0].kernel.value[0, 0])
         inside.assign_add(loss)
+        on_read.assign_add(loss)
         mean.update_state(loss)
 
     strategy.run(on_replica, args=batch)
@@ -40,4 +49,4 @@ def step(batch):
 
 for batch in strategy.experimental_distribute_dataset(data):
     step(batch)
-print("found", *(f"{float(v.numpy()):.5f}" for v in (of_the_sum, steps, average, inside)))
+print("found", *(f"{float(v.numpy()):.5f}" for v in (of_the_sum, steps, average, inside, on_read)))
