@@ -19,18 +19,8 @@ _MOST = 4  # names in a line
 _told: list[str] = []  # in this process
 
 
-def tell(kept: Container[int]) -> None:
-    """Says what began anew, once a training that goes on has made its first step.
-
-    Args:
-      kept: the ids of the Keras variables that were given back.
-    """
-    _tell_drawing()
-    _tell_not_given(kept)
-
-
-def _tell_drawing() -> None:
-    """Says of which ops that the step has the state is lost."""
+def tell_drawing() -> None:
+    """Says of which ops that the first step of a training that goes on has the state is lost."""
     new = _to_tell(script_state.drawing)
     if not new:
         return
@@ -43,8 +33,14 @@ def _tell_drawing() -> None:
     channel.emit(reports.WorkerNotice(text=text))
 
 
-def _tell_not_given(kept: Container[int]) -> None:
-    """Says which variables the step assigns that nobody knew of before it was traced."""
+def tell_not_given(kept: Container[int]) -> None:
+    """Says which variables that step assigns that nobody knew of before it was traced.
+
+    Args:
+      kept: the ids of the Keras variables that were given back.
+    """
+    if not world().is_chief:
+        return
     names = [
         one.path
         for one in gc.get_objects()

@@ -208,7 +208,10 @@ class Session(Generic[K]):
         self.has_stepped = True
         leave_round.say_stepped(place, step, made)
         if self._was_restored and self.keeper is not None:
-            kept_outside.tell(self.keeper.known())
+            self._was_restored = False
+            kept_outside.tell_drawing()
+            if self._goes_on is None:  # else it would not have stayed, or have been taken on
+                kept_outside.tell_not_given(self.keeper.known())
 
     def after_steps(
         self,
