@@ -28,6 +28,7 @@ _ASSIGNED = "_tfrun_assigned"
 _IN_STEP = "_tfrun_assigned_in_step"
 
 calls_python = False  # a step calls Python functions of the script's
+_gone_on = 0  # trainings
 drawing: dict[str, None] = {}  # lines of steps that draw by ops with a state of their own
 made: list[Made] = []  # in the order in which the script has made them
 _at_line: Counter[str] = Counter()
@@ -77,12 +78,18 @@ def note_assigned(variable: Any) -> None:
     if not hasattr(variable, _ASSIGNED):
         setattr(variable, _ASSIGNED, True)
     if not tf.executing_eagerly():
-        setattr(variable, _IN_STEP, True)
+        setattr(variable, _IN_STEP, _gone_on)
+
+
+def goes_on() -> None:
+    """A training goes on in this process: what is traced from now on is its."""
+    global _gone_on
+    _gone_on += 1
 
 
 def is_assigned_in_step(variable: Any) -> bool:
-    """Whether what this process has traced assigns a variable of TensorFlow's."""
-    return hasattr(variable, _IN_STEP)
+    """Whether the training that goes on assigns a variable of TensorFlow's in what it traces."""
+    return getattr(variable, _IN_STEP, -1) == _gone_on
 
 
 def note_stateful_op() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from tfrun.data.ledger import writer as ledger
-from tfrun.engine import host_collective, variable_values
+from tfrun.engine import host_collective, script_state, variable_values
 from tfrun.engine.agree import any_worker
 from tfrun.engine.sync_check import check_in_sync
 from tfrun.job import reports
@@ -176,6 +176,7 @@ class Session(Generic[K]):
     def resumed(self, kept: Snapshot, step: int) -> None:
         """The kept state is restored; the training has made `step` steps in all."""
         self._was_restored = self._goes_on is None or not self._goes_on.stayed
+        script_state.goes_on()
         what = self._saved()
         if (saving := durable()) is not None:
             saving.prepare(what)  # here, not while a step is being traced

@@ -27,6 +27,12 @@ with strategy.scope():
 x = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
 y = x[:, :1]
 
+with strategy.scope():
+    earlier = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    earlier.compile("adam", "mse", metrics=["mae"])
+earlier.fit(x, y, batch_size=8, verbose=0)
+earlier.evaluate(x, y, verbose=0)  # which a new process does again; its metrics are not the step's
+
 
 def on_replica(x, y):
     x = x + tf.random.normal(tf.shape(x))
