@@ -82,7 +82,7 @@ def note_assigned(variable: Any) -> None:
 
 
 def goes_on() -> None:
-    """A training goes on in this process: what is traced from now on is its."""
+    """A training goes on in this process: what is traced from now on is its step."""
     global _gone_on
     _gone_on += 1
 

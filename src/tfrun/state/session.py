@@ -192,6 +192,8 @@ class Session(Generic[K]):
         """A step is about to change the state, unless it is the first: that is traced before."""
         if self.has_stepped:
             self.moves()
+        else:  # a loop that goes on at an epoch's end has validated before
+            script_state.goes_on()
 
     def moves(self) -> None:
         """A step changes the state from now on."""
