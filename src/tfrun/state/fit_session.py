@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.ledger import writer as ledger
 from tfrun.engine import commit as commits
-from tfrun.engine import initial_values, optimizer_shards, variable_values
+from tfrun.engine import initial_values, optimizer_shards, state_slots, variable_values
 from tfrun.engine.trained_model import build_first, resume_with_logs
 from tfrun.job import reports
 from tfrun.job.first_failure import is_peer_error
@@ -64,6 +65,7 @@ class FitSession(StayingSession):
             model, call.arguments, plan, on_servers=self.on_servers, stayed=stayed
         )
         self._kept = goes_on.state if goes_on else None  # the state, until it is given back
+        self._begun_with: list[tuple[Any, tf.Tensor]] = []  # before callbacks saw it begin
         self._together = 1  # steps of the last execution
         self._progress = None if self.on_servers else progress.own()
 
@@ -115,6 +117,7 @@ class FitSession(StayingSession):
             watched["on_train_batch_begin"] = lambda batch, logs=None: self.callbacks_see_step()
         first = SessionCallback(
             **watched,
+            on_train_begin=lambda logs=None: self.callbacks_begin(),
             on_epoch_begin=lambda epoch, logs=None: self.epoch_begins(epoch, before=True),
             on_train_batch_end=lambda batch, logs=None: self.step_returned(executed(batch), logs),
             on_test_begin=lambda logs=None: self.evaluation_begins(),
@@ -131,6 +134,17 @@ class FitSession(StayingSession):
             on_epoch_end=lambda epoch, logs=None: self.epoch_ended(epoch),
         )
         return [first, *callbacks, last]
+
+    def callbacks_begin(self) -> None:
+        """Callbacks are about to see the training begin; those of who has stayed, once more.
+
+        And an epoch that had begun. What they do to variables then they have done before.
+        """
+        if self._kept is None or self._goes_on is None or not self._goes_on.stayed:
+            return
+        every = variable_values.all_variables(self._model).values()
+        mine = [one for one in every if not isinstance(one, state_slots.Slot)]
+        self._begun_with = list(zip(mine, variable_values.hold(mine), strict=True))
 
     def train_begins(self) -> None:
         """The model is built, and its metrics; its train function is not traced yet."""
@@ -178,6 +192,11 @@ class FitSession(StayingSession):
                 keeper.epoch_begins(epoch, kept.place.step, random)
 
     def _go_on(self, keeper: FitKeeper, kept: Snapshot) -> None:
+        begun_with, self._begun_with = self._begun_with, []
+        for variable, value in begun_with:  # what is not kept is there alone
+            (now,) = variable_values.hold([variable])
+            if not np.array_equal(now, value):
+                variable_values.assign(variable, np.asarray(value))
         self._reads.random_is_put_back()
         keeper.restore(kept, random=not self._reads.draws_on)
         keeper.goes_on(kept.place, self._at)

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfrun.engine import host_collective
 from tfrun.engine.agree import from_chief, multi_worker_strategy
 from tfrun.engine.local_mode import local_mode
 from tfrun.job.world import world
@@ -133,6 +134,9 @@ class RestoreEverywhere(ChiefOnly):
     """
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        calls = None if self._strategy is None else host_collective.calls_of(self._strategy)
+        if calls is not None and calls.joins is not None:
+            return  # others are further than any backup, and it is about to join them
         self._call("on_train_begin", logs, keep_changes=True)
         if self._strategy is None:
             return

@@ -173,6 +173,19 @@ class Outside(keras.layers.Layer):
         return x + noise + 0.1 * GENERATOR.uniform([]) + 0.01 * COUNT
 
 
+class Begins(keras.callbacks.Callback):
+    """Changes weights and the learning rate when a training begins, and the rate later on."""
+
+    def on_train_begin(self, logs=None):
+        self.model.optimizer.learning_rate.assign(0.03)
+        first, *others = self.model.get_weights()
+        self.model.set_weights([0.5 * first, *others])
+
+    def on_train_batch_end(self, batch, logs=None):
+        rate = self.model.optimizer.learning_rate
+        rate.assign(0.95 * rate)
+
+
 class DrawsRate(keras.callbacks.Callback):
     """Changes the learning rate by what it draws, what it was, and how often it was called."""
 
@@ -315,6 +328,16 @@ def fits(model):
     with strategy.scope():
         model.compile(keras.optimizers.Adam(0.02), loss, metrics=["accuracy"])
     callbacks = [DrawsRate(), Dies()] if KIND == "outside" else [Dies()]
+    if KIND == "callbacks":
+        writers = keras.callbacks.CSVLogger, keras.callbacks.BackupAndRestore
+        paths = (str(FOLDER / name) for name in ("log.csv", "backup"))
+        scheduler = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.9 * rate)
+        callbacks = [
+            scheduler,
+            Begins(),
+            *(one(p) for one, p in zip(writers, paths, strict=True)),
+            *callbacks,
+        ]
     first = model.fit(
         x, y, epochs=EPOCHS, verbose=0, validation_data=valid, callbacks=callbacks, **more
     )
