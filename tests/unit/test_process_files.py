@@ -211,7 +211,7 @@ def test_what_was_begun_and_is_read_is_opened_by_its_name(workers: Workers, path
     with workers.other(path, "wb") as file:
         open_memmap(file)
     key = key_of(path)
-    assert not path.exists() and goes_on(lambda: key, "r+b") == file.raw.opened_again
+    assert not path.exists() and goes_on(lambda: key, "r+b") is file.raw
     with workers.other(path, "rb") as seen:
         assert seen.read() == b"head"
     assert goes_on(lambda: key, "r+b") is None
@@ -250,6 +250,21 @@ def test_what_is_mapped_is_the_file_whose_head_was_read(
     again = np.lib.format.open_memmap(path, mode)
     assert again.shape == (1000,) and (again == 0).all()
     assert path.stat().st_size == 1000 * 8 + 128, "it was made longer"
+
+
+def test_a_head_that_was_read_in_vain_is_no_file_to_read_later(
+    workers: Workers, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is no array of numbers is not mapped; the file may be another one when it is read."""
+    monkeypatch.setattr(sys.modules["numpy.lib._format_impl"], "open", workers.other, raising=False)
+    with workers.other(path, "wb") as file:
+        np.save(file, np.array([None]))
+    with pytest.raises(ValueError, match="objects"):
+        np.lib.format.open_memmap(path, "r")
+    with workers.chief(path, "wb") as file:
+        file.write(b"new")
+    with workers.other(path, "rb") as seen:
+        assert seen.read() == b"new"
 
 
 def test_who_reads_what_he_is_writing_sees_it(workers: Workers, path: Path) -> None:

@@ -48,13 +48,13 @@ def updated(run: replica.ReplicaRun, optimizer, grads: list, variables: list, up
     if replica.turns_of(run.context.strategy) and not optimizer.built:
         with tf.init_scope(), default_strategy(), run.context.strategy.scope():
             optimizer.build([v for v in variables if isinstance(v, backend.Variable)])
+    # A script may hand over variables in which it has gathered them.
+    plain = (tf.Tensor, tf.IndexedSlices, type(None))
+    grads = [g if isinstance(g, plain) else tf.convert_to_tensor(g) for g in grads]
     whole: dict[int, Any] = {}
     if run.losses is not None:
         if run.losses.alone and tf.executing_eagerly():
             eager_changes.compare(run, grads)
-        # A script may hand over variables in which it has gathered them.
-        plain = (tf.Tensor, tf.IndexedSlices, type(None))
-        grads = [g if isinstance(g, plain) else tf.convert_to_tensor(g) for g in grads]
         grads, whole = whole_values.for_update(run.losses, grads)
     common = {i for i, gradient in enumerate(grads) if _has_common_rows(run, gradient)}
     distinct = {i for i, gradient in enumerate(grads) if _has_distinct_rows(run, gradient)}

@@ -28,7 +28,7 @@ _ASSIGNED = "_tfrun_assigned"
 _IN_STEP = "_tfrun_assigned_in_step"
 
 calls_python = False  # a step calls Python functions of the script's
-_gone_on = 0  # trainings
+_first_steps = 0  # of trainings, that have begun
 drawing: dict[str, None] = {}  # lines of steps that draw by ops with a state of their own
 made: list[Made] = []  # in the order in which the script has made them
 _at_line: Counter[str] = Counter()
@@ -78,18 +78,18 @@ def note_assigned(variable: Any) -> None:
     if not hasattr(variable, _ASSIGNED):
         setattr(variable, _ASSIGNED, True)
     if not tf.executing_eagerly():
-        setattr(variable, _IN_STEP, _gone_on)
+        setattr(variable, _IN_STEP, _first_steps)
 
 
-def goes_on() -> None:
-    """A training goes on in this process: what is traced from now on is its step."""
-    global _gone_on
-    _gone_on += 1
+def first_step_begins() -> None:
+    """A training's first step in this process begins: what is traced from now on is its."""
+    global _first_steps
+    _first_steps += 1
 
 
 def is_assigned_in_step(variable: Any) -> bool:
-    """Whether the training that goes on assigns a variable of TensorFlow's in what it traces."""
-    return getattr(variable, _IN_STEP, -1) == _gone_on
+    """Whether what was traced since the newest first step began assigns TensorFlow's variable."""
+    return getattr(variable, _IN_STEP, -1) == _first_steps
 
 
 def note_stateful_op() -> None:

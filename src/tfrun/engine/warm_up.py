@@ -26,7 +26,7 @@ _OWN = frozenset(
         *("StatefulPartitionedCall", "Timestamp", "VarHandleOp"),
     )
 )
-_OF_VARIABLES = ("Assign", "Read", "Resource", "Rng", "VarIsInitialized")
+_OF_VARIABLES = ("Assign", "ReadVariable", "Resource", "Rng", "VarIsInitialized")
 _LOOPS = frozenset(("While", "StatelessWhile"))  # of zeros, perhaps without an end
 
 

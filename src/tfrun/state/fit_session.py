@@ -60,9 +60,8 @@ class FitSession(StayingSession):
         self._model, self._plan = model, plan
         self._data = call.arguments.get("x")
         self._end: int = call.arguments.get("epochs") or 1
-        stayed = goes_on is not None and goes_on.stayed
         self._reads = FitData(
-            model, call.arguments, plan, on_servers=self.on_servers, stayed=stayed
+            model, call.arguments, plan, on_servers=self.on_servers, stayed=self._stayed
         )
         self._kept = goes_on.state if goes_on else None  # the state, until it is given back
         self._begun_with: list[tuple[Any, tf.Tensor]] = []  # before callbacks saw it begin
@@ -140,7 +139,7 @@ class FitSession(StayingSession):
 
         And an epoch that had begun. What they do to variables then they have done before.
         """
-        if self._kept is None or self._goes_on is None or not self._goes_on.stayed:
+        if self._kept is None or not self._stayed:
             return
         every = variable_values.all_variables(self._model).values()
         mine = [one for one in every if not isinstance(one, state_slots.Slot)]
@@ -217,8 +216,7 @@ class FitSession(StayingSession):
 
     def step_begins(self) -> None:
         assert self.keeper is not None and self._training is not None
-        if self.has_stepped:  # the first one is traced, for who knows how long
-            self._training.moves()
+        super().step_begins()
         if self._recovers:
             with self.changing:
                 pace = self._plan.pace

@@ -173,10 +173,13 @@ class Session(Generic[K]):
             self._training.rests(lambda: save_on_preemption.read(path))
         return kept
 
+    @property
+    def _stayed(self) -> bool:
+        return self._goes_on is not None and self._goes_on.stayed
+
     def resumed(self, kept: Snapshot, step: int) -> None:
         """The kept state is restored; the training has made `step` steps in all."""
-        self._was_restored = self._goes_on is None or not self._goes_on.stayed
-        script_state.goes_on()
+        self._was_restored = not self._stayed
         what = self._saved()
         if (saving := durable()) is not None:
             saving.prepare(what)  # here, not while a step is being traced
@@ -192,8 +195,8 @@ class Session(Generic[K]):
         """A step is about to change the state, unless it is the first: that is traced before."""
         if self.has_stepped:
             self.moves()
-        else:  # a loop that goes on at an epoch's end has validated before
-            script_state.goes_on()
+        else:
+            script_state.first_step_begins()
 
     def moves(self) -> None:
         """A step changes the state from now on."""

@@ -91,9 +91,6 @@ class StayingSession(Session[FitKeeper]):
     _entered: GoesOn | BaseException | None = None
     take_part: Callable[[Sequence[Any]], bool] | None = None
 
-    def step_begins(self) -> None:
-        raise NotImplementedError
-
     def watch_tracing(self) -> None:
         """From now on the keeper is told when a function has been traced, before it runs."""
         if self._turns is not None and self.keeper is not None:

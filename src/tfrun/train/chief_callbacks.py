@@ -134,12 +134,13 @@ class RestoreEverywhere(ChiefOnly):
     """
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        calls = None if self._strategy is None else host_collective.calls_of(self._strategy)
+        if self._strategy is None:
+            self._call("on_train_begin", logs)
+            return
+        calls = host_collective.calls_of(self._strategy)
         if calls is not None and calls.joins is not None:
             return  # others are further than any backup, and it is about to join them
         self._call("on_train_begin", logs, keep_changes=True)
-        if self._strategy is None:
-            return
         model: Any = self.model
         found = self._here and tf.io.gfile.exists(self.callback.backup_dir)
         plan = np.array([found, model._initial_epoch or 0], np.int64)

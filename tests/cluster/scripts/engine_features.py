@@ -381,21 +381,25 @@ class OwnStep(keras.Model):
         return {"seen": self.seen.result()}
 
 
-@case
-def own_train_step():
+def with_own_step(made):
     keras.utils.set_random_seed(13)
     with strategy.scope():
-        model = OwnStep()
+        model = made()
         model.compile(
             optimizer=keras.optimizers.SGD(0.1),
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         )
         model(X[:1])
-    return fitted(model, X[:SHORT], Y[:SHORT])
+    return model
+
+
+@case
+def own_train_step():
+    return fitted(with_own_step(OwnStep), X[:SHORT], Y[:SHORT])
 
 
 class Gathers(keras.Model):
-    """Updates by what it has gathered in variables, and hands over as those."""
+    """Updates by gradients that it gathers in variables, and hands over as those."""
 
     def __init__(self):
         super().__init__()
@@ -419,14 +423,8 @@ class Gathers(keras.Model):
 
 @case
 def gradients_in_variables():
-    keras.utils.set_random_seed(13)
+    model = with_own_step(Gathers)
     with strategy.scope():
-        model = Gathers()
-        model.compile(
-            optimizer=keras.optimizers.SGD(0.1),
-            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        )
-        model(X[:1])
         # Not the model's: they hold what is one worker's own.
         model.gathered = [tf.Variable(tf.zeros(v.shape)) for v in model.trainable_variables]
     return {"weights": fitted(model, X[:36], Y[:36])["weights"]}

@@ -83,7 +83,7 @@ def begun(version: Version, frame: FrameType) -> None:
         _begun[version.mine.path] = version
 
 
-def reads(path: Callable[[], str], fd: int, frame: FrameType) -> None:
+def reads(path: Callable[[], str], file: Any, frame: FrameType) -> None:
     """Keeps a file whose head `np.lib.format.open_memmap` reads until it maps it, by its path.
 
     Another worker's may have the name by then: it would be mapped with this one's shape.
@@ -91,29 +91,28 @@ def reads(path: Callable[[], str], fd: int, frame: FrameType) -> None:
     if frame.f_code.co_name == "open_memmap":
         if _head.path:
             os.close(_head.fd)
-        _head.path, _head.fd = path(), os.dup(fd)
+        _head.path, _head.fd = "", -1
+        if wanted := path():
+            _head.path, _head.fd = wanted, os.dup(file.fileno())
 
 
-def goes_on(path: Callable[[], str], mode: str) -> Opener | None:
-    """Opens what is to be opened instead of a path, by one who goes on with it; None for the path.
+def with_its_head(path: Callable[[], str], frame: FrameType) -> Opener | None:
+    """Opens the file whose head was read, where another one has its name; None for the path.
 
     Args:
-      path: tells which; it is not asked where nothing is begun.
-      mode: that of `open`.
+      path: tells which; it is not asked where no head was read.
+      frame: who opens it. `open_memmap` maps it by `np.memmap`; if that does not come, as for
+        objects, whoever opens the path later wants what has the name then.
     """
-    if mode not in ("rb", "r+b", "rb+") or not (_begun or _head.path):
+    by = frame.f_back
+    if not _head.path or by is None or by.f_code.co_name != "open_memmap":
         return None
     wanted = path()
-    if _head.path and _head.path == wanted:
-        return _by_its_head(wanted)
-    version = _begun.get(wanted) if mode != "rb" else None
-    return version.opened_again if version is not None and version.waits else None
-
-
-def _by_its_head(path: str) -> Opener | None:
+    if wanted != _head.path:
+        return None
     head, _head.path = _head.fd, ""
-    with contextlib.suppress(FileNotFoundError):
-        if os.path.samestat(os.fstat(head), os.lstat(path)):
+    with contextlib.suppress(OSError):
+        if os.path.samestat(os.fstat(head), os.stat(wanted)):  # noqa: PTH116
             os.close(head)
             return None
 
@@ -124,6 +123,17 @@ def _by_its_head(path: str) -> Opener | None:
             os.close(head)
 
     return opener
+
+
+def goes_on(path: Callable[[], str], mode: str) -> Version | None:
+    """The version to be opened instead of a path, by one who wants to go on with its writing.
+
+    Args:
+      path: tells which; it is not asked where nothing is begun.
+      mode: that of `open`.
+    """
+    version = _begun.get(path()) if _begun and mode in ("r+b", "rb+") else None
+    return version if version is not None and version.waits else None
 
 
 def _mapped_by(fileno: int) -> Version | None:

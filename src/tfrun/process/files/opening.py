@@ -21,7 +21,7 @@ from tfrun.job.world import World
 from tfrun.process import channel
 from tfrun.process.files.callers import Caller, caller
 from tfrun.process.files.journal import Journal
-from tfrun.process.files.mapped import begun, goes_on, reads
+from tfrun.process.files.mapped import begun, goes_on, reads, with_its_head
 from tfrun.process.files.rules import (
     Did,
     appends,
@@ -103,15 +103,17 @@ class Opening:
                     if who is Caller.LIBRARY and isinstance(raw, Version):
                         raw.name = raw.place  # pandas has others open the file by its name
                         begun(raw, sys._getframe(1))
-            elif opener is None and (going_on := goes_on(lambda: key_of(file), mode)):
-                opener = going_on
+            elif opener is None and (mine := goes_on(lambda: key_of(file), mode)):
+                opener = mine.opened_again
+            elif opener is None and (of := with_its_head(lambda: key_of(file), sys._getframe(1))):
+                opener = of
             else:
                 show_to_its_writer(lambda: key_of(file))
             if made is not None:
                 return made
             made = _open(file, mode, buffering, encoding, errors, newline, closefd, opener)
             if mode == "rb":
-                reads(lambda: key_of(file), made.fileno(), sys._getframe(1))
+                reads(lambda: key_of(file), made, sys._getframe(1))
             return made
 
         return open
