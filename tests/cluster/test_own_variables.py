@@ -8,6 +8,8 @@ import pytest
 
 SCRIPT = Path(__file__).with_name("scripts") / "own_variables.py"
 SAID = {
+    "rows": "WARNING TFRUN-506: the variable 'table' was made outside",
+    "late": "WARNING TFRUN-506: the variable 'made_late' was made outside",
     "mistake": "WARNING TFRUN-506: the variable 'of_the_data' was made outside",
     "inside": "WARNING TFRUN-506: the variable 'of_nothing' was made without an aggregation",
 }

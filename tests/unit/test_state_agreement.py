@@ -97,3 +97,23 @@ def test_who_has_met_others_more_often_since_the_newest_step_is_elsewhere() -> N
         share_snapshot.UnfitSuccessor
     ):  # it would not come to what the others make again
         share_snapshot.source([here, SUCCESSOR])
+
+
+def test_who_left_right_after_a_step_meets_those_who_did_nothing_yet_or_are_in_the_next() -> None:
+    """The wish to leave reaches some before, and some after the script has gone on."""
+    in_step = Stand(call=1, epoch=0, step=3, levels=False)
+    after = in_step._replace(fresh=True)
+    in_first, in_second = after._replace(sums=0), in_step._replace(sums=1)
+    for other in (in_step, in_first, in_first._replace(fresh=False)):
+        assert share_snapshot.source([after, other, after]) is None
+    for those in ([after, in_second], [in_step, in_first], [after, in_step, in_first]):
+        with pytest.raises(share_snapshot.Apart):
+            share_snapshot.source(those)
+
+
+def test_a_successor_joins_those_who_have_done_nothing_since_the_newest_step() -> None:
+    after = Stand(call=1, epoch=0, step=3, levels=False, fresh=True)
+    in_first = after._replace(sums=0)
+    assert share_snapshot.source([after, in_first, SUCCESSOR]) == 0
+    with pytest.raises(share_snapshot.UnfitSuccessor):
+        share_snapshot.source([after, in_first._replace(fresh=False), SUCCESSOR])

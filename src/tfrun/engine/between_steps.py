@@ -68,6 +68,11 @@ class Deeds:
         self.assigned: dict[int, Any] = {}
         self.skipped = False
 
+    @property
+    def are_none(self) -> bool:
+        """Whether the script has done nothing that what follows depends on."""
+        return not self._deeds and not self.sums
+
     def make(self, deed: Callable[[], T], *, leads_on: bool) -> T:
         """Does something, again and again until no peer goes meanwhile.
 

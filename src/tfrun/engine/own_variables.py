@@ -9,7 +9,7 @@ knows. Keras's variables are refused.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -25,7 +25,13 @@ SUMS = ("Collective", "PyFunc", "EagerPyFunc")
 _SHARED = (*SUMS, "ReadVariableOp", "Const")
 
 
-def look(variable: Any, value: Any) -> None:
+def look(variable: Any, given: Iterable[Any]) -> None:
+    """Looks at an assignment of a step that is being traced.
+
+    Args:
+      variable: what is assigned.
+      given: what the script gives: values, or of some rows the values and which ones they are.
+    """
     run = replica.current()
     if run is None or run.updating or run.context.num_replicas_in_sync == 1:
         return
@@ -34,7 +40,12 @@ def look(variable: Any, value: Any) -> None:
     made = getattr(variable.handle, "_distributed_container", lambda: None)()
     if made is not None and made.aggregation != tf.VariableAggregation.NONE:
         return  # TensorFlow sums it, now or when it is read
-    if isinstance(value, tf.Tensor) and is_of_own_data(value):
+    values = [
+        value
+        for one in given
+        for value in ((one.values, one.indices) if isinstance(one, tf.IndexedSlices) else (one,))
+    ]
+    if any(isinstance(value, tf.Tensor) and is_of_own_data(value) for value in values):
         if run.losses is not None:
             run.losses.keeps_own = True
         how = "outside the strategy's scope" if made is None else "without an aggregation"

@@ -28,6 +28,7 @@ _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 _TYPED = ("<ipython-input-", "<python-input-", "<stdin>")
 
 _MADE = "__autograph_generated_file"  # what TensorFlow makes from the script's code
+_MAKER = os.path.join(TENSORFLOW, "python", "autograph", "")
 _PARTS = ("if_body", "else_body", "loop_body", "loop_test")  # of the script's functions
 _NEAREST = 100  # operations that are looked at for a line of the script's
 
@@ -40,6 +41,13 @@ def is_script(file: str) -> bool:
     if file.startswith(("<", *LIBRARIES)) or _MADE in file:
         return False
     return not file.startswith(_PYTHON) or any(part in file for part in _INSTALLED)
+
+
+def is_made_of_script(frame: FrameType | None) -> bool:
+    """Whether code that TensorFlow has made from the script's, where it traces, has called this."""
+    while frame is not None and frame.f_code.co_filename.startswith(_MAKER):
+        frame = frame.f_back
+    return frame is not None and _MADE in frame.f_code.co_filename
 
 
 def script_line() -> str:

@@ -19,7 +19,13 @@ from typing import Any
 import tensorflow as tf
 
 from tfrun.data.order.repeatable import is_of_data
-from tfrun.engine.script_lines import TFRUN, is_script, script_frame, script_line
+from tfrun.engine.script_lines import (
+    TFRUN,
+    is_made_of_script,
+    is_script,
+    script_frame,
+    script_line,
+)
 
 PREFIX = "script/"  # so begin their names in a snapshot
 # Of TensorFlow's own: what is larger, and has never been assigned, is data.
@@ -69,8 +75,11 @@ def note_seeds(generator: Any) -> None:
 
 def note_variable(variable: Any) -> None:
     """Notes a variable, if the script's own line has made it. Called like `note_seeds`."""
-    if is_script(sys._getframe(2).f_code.co_filename):
+    frame = sys._getframe(2)
+    if is_script(frame.f_code.co_filename):
         _note(variable)
+    elif is_made_of_script(frame):
+        _note_at(script_line(), variable)
 
 
 def note_assigned(variable: Any) -> None:
@@ -101,6 +110,15 @@ def note_python() -> None:
     """Notes that a step calls a Python function of the script's."""
     global calls_python
     calls_python = True
+
+
+def assigned_in_steps() -> dict[str, Any]:
+    """Of TensorFlow's variables that the script has made those that its steps assign, by name."""
+    living = ((one.name, one.variable()) for one in made)
+    own = {n: v for n, v in living if isinstance(v, tf.Variable)}
+    return {
+        n: v for n, v in own.items() if any(map(is_assigned_in_step, getattr(v, "_values", (v,))))
+    }
 
 
 def found(besides: Iterable[Any], first: int | None = None) -> dict[str, Any]:
@@ -138,6 +156,9 @@ def _note(variable: Any) -> None:
     frame = script_frame(sys._getframe(1))
     if variable is None or frame is None:
         return
-    line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    _note_at(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}", variable)
+
+
+def _note_at(line: str, variable: Any) -> None:
     _at_line[line] += 1
     made.append(Made(f"{PREFIX}{line}/{_at_line[line]}", weakref.ref(variable)))

@@ -8,7 +8,13 @@ _OPS = "tensorflow.python.data.ops"
 _DISTRIBUTE = "tensorflow.python.distribute"
 _INPUT = f"{_DISTRIBUTE}.input_lib"
 _VARIABLE = f"{_DISTRIBUTE}.values:DistributedVariable"
-_RESOURCE = "tensorflow.python.ops.resource_variable_ops:ResourceVariable"
+_VARIABLES = "tensorflow.python.ops.resource_variable_ops"
+_ASSIGN = "assign assign_add assign_sub"
+_SCATTER = (
+    "scatter_sub scatter_add scatter_max scatter_min scatter_mul scatter_div scatter_update "
+    "batch_scatter_update scatter_nd_sub scatter_nd_add scatter_nd_update scatter_nd_max "
+    "scatter_nd_min"
+)
 _CHECKPOINT = "tensorflow.python.checkpoint"
 _NAMES_OF_SAVED_MODEL = (
     "tensorflow._api.v2.saved_model",
@@ -131,9 +137,15 @@ STRATEGIES = (
         needed=False,
     ),
     Patch(
-        targets=each(
-            f"{_RESOURCE}.", "assign assign_add assign_sub", "tf_variables:look_at_assignments"
-        ),
+        targets={
+            # TensorFlow has wrapped these three of one class, not of those made in a step.
+            **each(f"{_VARIABLES}:ResourceVariable.", _ASSIGN, "tf_variables:look_at_assignments"),
+            **each(
+                f"{_VARIABLES}:BaseResourceVariable.",
+                f"{_ASSIGN} {_SCATTER}",
+                "tf_variables:look_at_assignments",
+            ),
+        },
         issue="a variable that was made outside the scope, and that a step assigns something "
         "computed from one worker's data, gets other values on each worker without any message; "
         "with this patch TFRUN-506 reports it",

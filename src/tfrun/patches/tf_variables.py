@@ -90,11 +90,11 @@ def note_own_of_keras(original):
 def look_at_assignments(original):
     """An assignment in a step tells, when it is traced, that a variable will differ on workers."""
 
-    def assign(self, value, *args, **kwargs):
+    def assign(self, *args, **kwargs):
         script_state.note_assigned(self)
         if not tf.executing_eagerly():
-            own_variables.look(self, value)
-        return original(self, value, *args, **kwargs)
+            own_variables.look(self, (*args, *kwargs.values()))
+        return original(self, *args, **kwargs)
 
     return assign
 

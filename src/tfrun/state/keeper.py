@@ -17,7 +17,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfrun.engine import commit as commits
-from tfrun.engine import state_slots, variable_values
+from tfrun.engine import script_state, state_slots, variable_values
 from tfrun.engine.replica import turns_of
 from tfrun.job import reports
 from tfrun.job.world import world
@@ -106,9 +106,10 @@ class Keeper:
         self._restore_others(kept, random=random)
 
     def known(self) -> set[int]:
-        """The ids of all Keras variables that the state is of."""
+        """The ids of all variables that the state is of."""
         self._look_at_variables()
-        return {id(variable) for variable in (*self._variables.values(), *self._metric_variables)}
+        every = (*self._variables.values(), *self._metric_variables)
+        return {id(v._value if isinstance(v, script_state.Plain) else v) for v in every}
 
     def take_back(self, kept: Snapshot, *, random: bool = True) -> None:
         """Undoes what a step has done that was cut off; nobody but the step has seen any of it.

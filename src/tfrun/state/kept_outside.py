@@ -15,7 +15,7 @@ from tfrun.job.world import world
 from tfrun.process import channel
 from tfrun.state.snapshot import Snapshot
 
-_MOST = 4  # names in a line
+_MOST = 8  # names in a line
 _told: list[str] = []  # in this process
 
 
@@ -37,7 +37,7 @@ def tell_not_given(kept: Container[int]) -> None:
     """Says which variables that step assigns that nobody knew of before it was traced.
 
     Args:
-      kept: the ids of the Keras variables that were given back.
+      kept: the ids of the variables that were given back.
     """
     if not world().is_chief:
         return
@@ -49,7 +49,8 @@ def tell_not_given(kept: Container[int]) -> None:
         and one._value is not None
         and any(map(script_state.is_assigned_in_step, variable_values.copies(one)))
     ]
-    new = _to_tell(sorted(names))
+    own = _to_tell(n for n, v in script_state.assigned_in_steps().items() if id(v) not in kept)
+    new = _to_tell(sorted(names)) + [f"the one of {name.split('/')[1]}" for name in own]
     if not new:
         return
     more = f" and {len(new) - _MOST} more" if len(new) > _MOST else ""
@@ -57,7 +58,7 @@ def tell_not_given(kept: Container[int]) -> None:
         f"the step assigns variables that the training was not given: {', '.join(new[:_MOST])}"
         f"{more}. They began anew, so the numbers from here on are not those of an undisturbed "
         "run. Give their metrics, models and optimizers to the `TrainState`, or make them "
-        "attributes of the model that `fit` trains"
+        "attributes of the model that `fit` trains; make variables of your own before both"
     )
     channel.emit(reports.WorkerNotice(text=text))
 

@@ -67,6 +67,7 @@ class Stand(NamedTuple):
       levels: it can be taken to where another one is that is further.
       sums: of a loop between two steps, in how many the script has met the others since the newest
         step; -1 in a step, and elsewhere.
+      fresh: of a loop between two steps: its script has done nothing there that leads on.
     """
 
     call: int
@@ -82,6 +83,7 @@ class Stand(NamedTuple):
     led: bool = False
     levels: bool = True
     sums: int = -1
+    fresh: bool = False
 
     @property
     def place(self) -> tuple[int, ...]:
@@ -117,16 +119,26 @@ def source(stands: Sequence[Stand]) -> int | None:
         raise Apart
     if not are_level and not all(stand.levels for stand in stayed):
         raise Apart
-    if any(stand.sums != newest.sums for stand in stayed):
+    if not _meet(stayed):
         raise Apart
     if len(stayed) < len(stands):
         fit = has_state and all(stand.call == newest.call for stand in stands)
-        fit = fit and newest.sums < 0  # who comes has not made what is made again
-        if not fit:
+        # Who comes has not made what is made again.
+        if not (fit and all(stand.sums < 0 or stand.fresh for stand in stayed)):
             raise UnfitSuccessor
     elif are_level:
         return None
     return stands.index(newest)
+
+
+def _meet(stayed: Sequence[Stand]) -> bool:
+    """Whether the scripts of workers at the same step come to the same collective next.
+
+    One that has left right after it (fresh, in no collective) comes to whatever is next there.
+    """
+    others = [stand for stand in stayed if not (stand.fresh and stand.sums < 0)]
+    sums = {stand.sums for stand in others}
+    return len(sums) <= 1 and (len(others) == len(stayed) or sums <= {-1, 0})
 
 
 def level(

@@ -138,7 +138,7 @@ class StayingLoop(Session[LoopKeeper]):
         undo = self.keeper.undo(mine, deeds.assigned)
         if undo is None:
             return False
-        stand = {"sums": deeds.sums, "all_came": not deeds.skipped}
+        stand = {"sums": deeds.sums, "fresh": deeds.are_none, "all_came": not deeds.skipped}
         self._enters_with(mine, error, self._between_at, **stand)
         with self.changing:
             undo()
@@ -269,7 +269,7 @@ class StayingLoop(Session[LoopKeeper]):
         if mine is None:
             raise error
         assert self.keeper is not None
-        self._enters_with(mine, error, step)
+        self._enters_with(mine, error, step, fresh=True)
         with self.changing:  # replicas have come to be here, or gone, with what metrics count
             self.keeper.take_back(mine, random=False)
 

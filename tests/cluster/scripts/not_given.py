@@ -34,7 +34,14 @@ earlier.fit(x, y, batch_size=8, verbose=0)
 earlier.evaluate(x, y, verbose=0)  # which a new process does again; its metrics are not the step's
 
 
+counts, late = [], []
+
+
 def on_replica(x, y):
+    if not counts:
+        counts.append(tf.Variable(0.0))  # in the first step
+    for count in (*counts, *late):
+        count.assign_add(1.0)
     x = x + tf.random.normal(tf.shape(x))
     for one, optimizer in zip((model, other), optimizers, strict=True):
         with tf.GradientTape() as tape:
@@ -83,6 +90,8 @@ if HOW == "fit":
     trained.fit(x, y, batch_size=8, epochs=5, verbose=0, callbacks=[Dies()])
 else:
     state = tfrun.TrainState(model=model, optimizer=optimizers[0])
+    with strategy.scope():
+        late.append(tf.Variable(0.0))  # after the TrainState
     data = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
     for epoch in range(state.epoch, 5):
         scale.assign(0.9**epoch)

@@ -23,6 +23,7 @@ with strategy.scope():
         aggregation=tf.VariableAggregation.SUM,
     )
     of_nothing = tf.Variable(0.0, name="of_nothing")
+table, rows, made_late = tf.Variable(tf.zeros(8), name="table"), tf.Variable(tf.zeros(8)), []
 x = np.random.RandomState(0).rand(64, 4).astype("float32")
 data = tf.data.Dataset.from_tensor_slices((x, x.sum(1, keepdims=True))).batch(16)
 
@@ -37,8 +38,15 @@ def step(batch):
             of_the_data.assign_add(loss)
         if sys.argv[1] == "inside":
             of_nothing.assign_add(loss)
+        if sys.argv[1] == "rows":
+            table.scatter_nd_add(tf.cast(x[:, :1] * 8, "int32"), tf.ones(tf.shape(x)[0]))
+        if sys.argv[1] == "late":
+            if not made_late:
+                made_late.append(tf.Variable(0.0, name="made_late"))
+            made_late[0].assign_add(loss)
+        rows.scatter_add(tf.IndexedSlices(tf.ones(1), tf.constant([2])))
         of_the_sum.assign_add(tf.distribute.get_replica_context().all_reduce("sum", loss))
-        steps.assign_add(1.0)
+        steps.assign_add(delta=1.0)
         average.assign(0.9 * average + 0.1 * model.layers[0].kernel.value[0, 0])
         inside.assign_add(loss)
         on_read.assign_add(loss)
@@ -49,4 +57,5 @@ def step(batch):
 
 for batch in strategy.experimental_distribute_dataset(data):
     step(batch)
-print("found", *(f"{float(v.numpy()):.5f}" for v in (of_the_sum, steps, average, inside, on_read)))
+of_all = of_the_sum, steps, average, inside, on_read
+print("found", *(f"{float(v.numpy()):.5f}" for v in (*of_all, rows[2])))
