@@ -28,7 +28,7 @@ _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 _TYPED = ("<ipython-input-", "<python-input-", "<stdin>")
 
 _MADE = "__autograph_generated_file"  # what TensorFlow makes from the script's code
-_MAKER = os.path.join(TENSORFLOW, "python", "autograph", "")
+_MAKER = f"{TENSORFLOW}python{os.sep}autograph{os.sep}"
 _PARTS = ("if_body", "else_body", "loop_body", "loop_test")  # of the script's functions
 _NEAREST = 100  # operations that are looked at for a line of the script's
 
