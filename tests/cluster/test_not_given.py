@@ -30,5 +30,6 @@ def test_what_began_anew_is_named(how: str, tmp_path: Path) -> None:
         own = []
         assert f"no model holds at not_given.py:{first}, after its training" in shown, shown
     assert set(names.split(", ")) == {*of_keras.split(", "), "sgd_1/iteration", *own}, line
+    assert shown.count("changes a lookup table at ") == 1, shown
     (line,) = (one for one in shown.splitlines() if "TensorFlow ops that begin anew" in one)
     assert "`on_replica`" in line or "not_given.py:" in line, line

@@ -14,9 +14,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrun.engine import replica
+from tfrun.engine import replica, script_state
 from tfrun.engine.script_lines import KERAS, TFRUN, asked_by, at_script_line
 from tfrun.job import reports
+from tfrun.job.errors import TfrunError
+from tfrun.job.world import take_one_for_good
 from tfrun.process import channel
 
 CODE = "TFRUN-506"
@@ -40,12 +42,7 @@ def look(variable: Any, given: Iterable[Any]) -> None:
     made = getattr(variable.handle, "_distributed_container", lambda: None)()
     if made is not None and made.aggregation != tf.VariableAggregation.NONE:
         return  # TensorFlow sums it, now or when it is read
-    values = [
-        value
-        for one in given
-        for value in ((one.values, one.indices) if isinstance(one, tf.IndexedSlices) else (one,))
-    ]
-    if any(isinstance(value, tf.Tensor) and is_of_own_data(value) for value in values):
+    if _are_of_own_data(given):
         if run.losses is not None:
             run.losses.keeps_own = True
         how = "outside the strategy's scope" if made is None else "without an aggregation"
@@ -57,6 +54,46 @@ def look(variable: Any, given: Iterable[Any]) -> None:
             "`tf.distribute.get_replica_context().all_reduce`, or use a keras.metrics object"
         )
         channel.emit(reports.DoubtRaised(code=CODE, text=text))
+
+
+def look_at_table(given: Iterable[Any]) -> None:
+    """Looks at a step that is being traced, and that changes a lookup table.
+
+    Args:
+      given: the keys, and what they are to stand for.
+
+    Raises:
+      TfrunError: TFRUN-518 where replicas of this worker would change one table in turns.
+    """
+    run = replica.current()
+    if run is None:
+        return
+    script_state.note_table()
+    why = "the step changes a lookup table"
+    if tf.is_tensor(run.number) and not take_one_for_good(why):
+        raise TfrunError(
+            "TFRUN-518",
+            f"{why}{at_script_line()}, which all replicas of a worker have together",
+            where="the model's train_step, or what it calls",
+            expected="with --replicas, a state in variables",
+            fix="Keep it in a tf.Variable or a keras.metrics object, or leave out --replicas",
+        )
+    if run.context.num_replicas_in_sync > 1 and _are_of_own_data(given):
+        text = (
+            "the step changes a lookup table by what each worker has of the data"
+            f"{at_script_line()}, so each worker has another one, and who starts again none. "
+            "Give it what `tf.distribute.get_replica_context().all_gather` has gathered"
+        )
+        channel.emit(reports.DoubtRaised(code=CODE, text=text))
+
+
+def _are_of_own_data(given: Iterable[Any]) -> bool:
+    values = [
+        value
+        for one in given
+        for value in ((one.values, one.indices) if isinstance(one, tf.IndexedSlices) else (one,))
+    ]
+    return any(isinstance(value, tf.Tensor) and is_of_own_data(value) for value in values)
 
 
 def _of_keras() -> bool:

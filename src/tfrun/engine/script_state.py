@@ -36,6 +36,7 @@ _IN_STEP = "_tfrun_assigned_in_step"
 calls_python = False  # a step calls Python functions of the script's
 _first_steps = 0  # of trainings, that have begun
 drawing: dict[str, None] = {}  # lines of steps that draw by ops with a state of their own
+tables: dict[str, None] = {}  # and of those that change lookup tables
 made: list[Made] = []  # in the order in which the script has made them
 _at_line: Counter[str] = Counter()
 
@@ -104,6 +105,11 @@ def is_assigned_in_step(variable: Any) -> bool:
 def note_stateful_op() -> None:
     """Notes that a step draws by an op that has its state in the process, where nobody reads it."""
     drawing[script_line()] = None
+
+
+def note_table() -> None:
+    """Notes that a step changes a lookup table, which is in this process and nowhere else."""
+    tables[script_line()] = None
 
 
 def note_python() -> None:

@@ -9,6 +9,7 @@ _DISTRIBUTE = "tensorflow.python.distribute"
 _INPUT = f"{_DISTRIBUTE}.input_lib"
 _VARIABLE = f"{_DISTRIBUTE}.values:DistributedVariable"
 _VARIABLES = "tensorflow.python.ops.resource_variable_ops"
+_TABLES = "tensorflow.python.ops.lookup_ops"
 _ASSIGN = "assign assign_add assign_sub"
 _SCATTER = (
     "scatter_sub scatter_add scatter_max scatter_min scatter_mul scatter_div scatter_update "
@@ -150,6 +151,19 @@ STRATEGIES = (
         "computed from one worker's data, gets other values on each worker without any message; "
         "with this patch TFRUN-506 reports it",
         until="TensorFlow refuses such an assignment",
+        needed=False,
+    ),
+    Patch(
+        targets={
+            f"{_TABLES}:{name}": "tf_variables:look_at_tables"
+            for name in (
+                *("MutableHashTable.insert", "MutableHashTable.remove"),
+                *("DenseHashTable.insert_or_assign", "DenseHashTable.erase"),
+            )
+        },
+        issue="a lookup table that a step changes is another one on each worker, and is empty "
+        "where a worker starts again; with this patch TFRUN-506 and a line tell it",
+        until="TensorFlow refuses it in a strategy's step",
         needed=False,
     ),
 )

@@ -99,6 +99,17 @@ def look_at_assignments(original):
     return assign
 
 
+def look_at_tables(original):
+    """A lookup table that a step changes is one of this process's, and nobody gives it back."""
+
+    def change(self, *args, **kwargs):
+        if not tf.executing_eagerly():
+            own_variables.look_at_table((*args, *kwargs.values()))
+        return original(self, *args, **kwargs)
+
+    return change
+
+
 def look_at_gradients(original):
     """The first gradients that a script takes for itself may be a training of this worker's own."""
 

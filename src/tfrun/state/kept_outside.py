@@ -19,18 +19,23 @@ _MOST = 8  # names in a line
 _told: list[str] = []  # in this process
 
 
-def tell_drawing() -> None:
+def tell_of_ops() -> None:
     """Says of which ops that the first step of a training that goes on has the state is lost."""
-    new = _to_tell(script_state.drawing)
-    if not new:
-        return
-    where = ", ".join(filter(None, new)) or "in a library"
-    text = (
-        "the step draws random numbers by TensorFlow ops that begin anew in each process "
-        f"({where}), so from here on they are not those of an undisturbed run. Use "
-        "`keras.random` with a SeedGenerator, or a tf.random.Generator: their states are kept"
-    )
-    channel.emit(reports.WorkerNotice(text=text))
+    if new := _to_tell(script_state.drawing):
+        where = ", ".join(filter(None, new)) or "in a library"
+        text = (
+            "the step draws random numbers by TensorFlow ops that begin anew in each process "
+            f"({where}), so from here on they are not those of an undisturbed run. Use "
+            "`keras.random` with a SeedGenerator, or a tf.random.Generator: their states are kept"
+        )
+        channel.emit(reports.WorkerNotice(text=text))
+    if new := _to_tell(f"table at {line}" for line in script_state.tables):
+        text = (
+            f"the step changes a lookup {' and a '.join(new)}, which has begun anew with this "
+            "process, so the numbers from here on are not those of an undisturbed run. Keep what "
+            "a step counts in a tf.Variable"
+        )
+        channel.emit(reports.WorkerNotice(text=text))
 
 
 def tell_not_given(kept: Container[int]) -> None:

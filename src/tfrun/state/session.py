@@ -215,7 +215,7 @@ class Session(Generic[K]):
         leave_round.say_stepped(place, step, made)
         if self._was_restored and self.keeper is not None:
             self._was_restored = False
-            kept_outside.tell_drawing()
+            kept_outside.tell_of_ops()
             if self._goes_on is None:  # else it would not have stayed, or have been taken on
                 kept_outside.tell_not_given(self.keeper.known())
 

@@ -35,6 +35,7 @@ earlier.evaluate(x, y, verbose=0)  # which a new process does again; its metrics
 
 
 counts, late = [], []
+table = tf.lookup.experimental.MutableHashTable("int64", "float32", 0.0)
 
 
 def on_replica(x, y):
@@ -43,6 +44,7 @@ def on_replica(x, y):
     for count in (*counts, *late):
         count.assign_add(1.0)
     x = x + tf.random.normal(tf.shape(x))
+    table.insert(tf.constant([1], "int64"), tf.constant([1.0]))
     for one, optimizer in zip((model, other), optimizers, strict=True):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum((one(x, training=True) - y) ** 2) / 8 * scale

@@ -26,6 +26,7 @@ with strategy.scope():
 table, rows, made_late = tf.Variable(tf.zeros(8), name="table"), tf.Variable(tf.zeros(8)), []
 x = np.random.RandomState(0).rand(64, 4).astype("float32")
 data = tf.data.Dataset.from_tensor_slices((x, x.sum(1, keepdims=True))).batch(16)
+lookup = tf.lookup.experimental.MutableHashTable("int64", "float32", 0.0)
 
 
 @tf.function
@@ -40,6 +41,8 @@ def step(batch):
             of_nothing.assign_add(loss)
         if sys.argv[1] == "rows":
             table.scatter_nd_add(tf.cast(x[:, :1] * 8, "int32"), tf.ones(tf.shape(x)[0]))
+        if sys.argv[1] == "lookup":
+            lookup.insert(tf.cast(x[:, 0] * 8, "int64"), x[:, 1])
         if sys.argv[1] == "late":
             if not made_late:
                 made_late.append(tf.Variable(0.0, name="made_late"))
