@@ -111,6 +111,15 @@ def test_who_left_right_after_a_step_meets_those_who_did_nothing_yet_or_are_in_t
             share_snapshot.source(those)
 
 
+def test_who_has_just_left_knows_nothing_of_what_the_chief_wrote_after_the_step() -> None:
+    after = Stand(call=1, epoch=0, step=3, levels=False, fresh=True)
+    skipped = after._replace(sums=0, fresh=False, all_came=False)
+    with pytest.raises(share_snapshot.Apart):
+        share_snapshot.source([after, skipped])
+    assert share_snapshot.source([after._replace(led=True), skipped]) is None
+    assert share_snapshot.source([after, after]) is None
+
+
 def test_a_successor_joins_those_who_have_done_nothing_since_the_newest_step() -> None:
     after = Stand(call=1, epoch=0, step=3, levels=False, fresh=True)
     in_first = after._replace(sums=0)

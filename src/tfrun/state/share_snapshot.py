@@ -90,6 +90,11 @@ class Stand(NamedTuple):
         """What tells which of two is further."""
         return tuple(map(int, self[:5]))
 
+    @property
+    def has_just_left(self) -> bool:
+        """It has left right after a step, and comes to whatever its script does then."""
+        return bool(self.fresh) and self.sums < 0
+
 
 class Apart(Exception):
     """Workers that stay are in different places of the script, where one cannot join the others.
@@ -115,11 +120,13 @@ def source(stands: Sequence[Stand]) -> int | None:
     has_state = newest.epoch >= 0
     if any(stand.call != newest.call for stand in stayed) or not (are_level or has_state):
         raise Apart
-    if not any(stand.all_came or stand.led for stand in stayed):
+    further = [stand for stand in stayed if not stand.has_just_left] or stayed
+    if not any(stand.all_came for stand in further) and not any(stand.led for stand in stayed):
         raise Apart
     if not are_level and not all(stand.levels for stand in stayed):
         raise Apart
-    if not _meet(stayed):
+    sums = {stand.sums for stand in further}
+    if len(sums) > 1 or (len(further) < len(stayed) and not sums <= {-1, 0}):
         raise Apart
     if len(stayed) < len(stands):
         fit = has_state and all(stand.call == newest.call for stand in stands)
@@ -129,16 +136,6 @@ def source(stands: Sequence[Stand]) -> int | None:
     elif are_level:
         return None
     return stands.index(newest)
-
-
-def _meet(stayed: Sequence[Stand]) -> bool:
-    """Whether the scripts of workers at the same step come to the same collective next.
-
-    One that has left right after it (fresh, in no collective) comes to whatever is next there.
-    """
-    others = [stand for stand in stayed if not (stand.fresh and stand.sums < 0)]
-    sums = {stand.sums for stand in others}
-    return len(sums) <= 1 and (len(others) == len(stayed) or sums <= {-1, 0})
 
 
 def level(
