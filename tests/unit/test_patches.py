@@ -193,6 +193,7 @@ def given(x, y=1): ...
         (lambda x, **others: ..., False),  # it may be called with y in its place
         (lambda *all, **others: ..., True),
         (lambda x, *rest, **others: ..., True),
+        (lambda first, *rest, **others: ..., False),  # nor with x by its name
         (lambda x, y=1, z=2: ..., True),
         (lambda x, y=1, *, z: ..., False),
     ],

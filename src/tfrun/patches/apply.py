@@ -111,7 +111,9 @@ def fits(ours: Callable[..., Any], theirs: Callable[..., Any]) -> bool:
     wanted = inspect.signature(theirs).parameters
     kinds = {parameter.kind for parameter in mine.values()}
     places, given = _positional(mine), _positional(wanted)
-    if Parameter.VAR_POSITIONAL not in kinds and places[: len(given)] != given:
+    same = min(len(places), len(given)) if Parameter.VAR_POSITIONAL in kinds else len(given)
+    begin = int(given[:1] == ["self"])  # nobody names that in a call; all others may be named
+    if places[begin:same] != given[begin:same]:
         return False
     if Parameter.VAR_KEYWORD not in kinds and not set(_named(wanted) + given) <= set(mine):
         return False
