@@ -49,6 +49,10 @@ def reduce_first(original):
                     return alone.run(functools.partial(self.apply, grads, trainable_variables))
             stated = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
             gradient_sums.check_scope(self, stated, trainable_variables)
+            if stated is None and trainable_variables is not None and not self.built:
+                trainable_variables = list(trainable_variables)
+                with tf.init_scope():  # else what it assigns there is part of a trace
+                    self.build(trainable_variables)
         if run is None or run.updating:
             return original(self, grads, trainable_variables)
         trained = list(

@@ -222,8 +222,9 @@ OPTIMIZERS = (
             f"{_TENSORFLOW_OPTIMIZER}._all_reduce_sum_gradients": "keras_optimizer:reduce_once",
         },
         issue="gradients are clipped, accumulated and checked for infinite values on each replica "
-        "before they are summed; and with parameter servers all variables would be sent over the "
-        "network",
+        "before they are summed; with parameter servers all variables would be sent over the "
+        "network; and what an optimizer assigns when a step builds it is lost, as the momentums "
+        "of `ScheduleFreeAdamW`, which are to begin with the weights",
         until=f"{_UPSTREAM}::test_keras_still",
     ),
     Patch(

@@ -79,6 +79,7 @@ class FitKeeper(Keeper):
         self._step_random: random_state.State | None = None
         # From before an epoch's first step, or from before what comes after its last one.
         self._held_random: random_state.State | None = None
+        self._ends_anew = False  # it goes on at an epoch's end, which the data has not seen yet
         self._noted = 0  # how many variables the script had made of its own
         self._unbuilt: list[Any] = []  # optimizers that their first step builds
 
@@ -95,7 +96,12 @@ class FitKeeper(Keeper):
     # --- what happens in `fit` ---------------------------------------------------------------
 
     def epoch_begins(
-        self, epoch: int, step: int = 0, random: random_state.State | None = None
+        self,
+        epoch: int,
+        step: int = 0,
+        random: random_state.State | None = None,
+        *,
+        trained: bool = False,
     ) -> None:
         """All callbacks have seen the epoch begin.
 
@@ -103,7 +109,9 @@ class FitKeeper(Keeper):
           epoch: its number.
           step: so many of its steps are done already.
           random: what the generators held then; None for what they hold now.
+          trained: all of its steps are done, and the data has been told.
         """
+        self._ends_anew = step > 0 and not trained
         self.place = self.place._replace(epoch=epoch, step=step)
         self.trained, self.began = False, True
         self.release()
@@ -157,6 +165,7 @@ class FitKeeper(Keeper):
         """The execution is over; callbacks come, which may take any time."""
         self._step_began, self._in_step = None, False
         self._held_random = self._before = None
+        self._ends_anew = False
         self._held, self._step_totals = {}, None
         self._as_made, self._step_random = {}, None
         self.logs = logs or {}
@@ -169,7 +178,8 @@ class FitKeeper(Keeper):
         self.trained, self._stopped = True, bool(self._model.stop_training)
         if self._plan.ran_out and not self._stopped:
             empty_step.make(self._model, self._commit)
-        self._held_random = self._held_random or self._random(self.place.step)
+        if self._held_random is None or self._ends_anew:  # data may draw when its epoch ends
+            self._held_random = self._random(self.place.step)
         self._hold_everything()
 
     def epoch_ended(self, epoch: int, *, last: bool) -> None:

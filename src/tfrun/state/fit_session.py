@@ -156,6 +156,7 @@ class FitSession(StayingSession):
         self.keeper = self.keeps(model, commit, self._callbacks, self._plan, call=self.number)
         if self._progress:
             self._progress.begins()
+        self._plan.data_ended = self._data_ended
         self._count()
         self._say_whether_it_stays(self.why_not_stay())
         self.watch_tracing()
@@ -188,7 +189,8 @@ class FitSession(StayingSession):
                     return
                 # What they hold now is not that where the data of who stays has drawn ahead.
                 random = random_state.decode(kept.values["random"], kept.arrays)
-                keeper.epoch_begins(epoch, kept.place.step, random)
+                trained = kept.values["trained"]
+                keeper.epoch_begins(epoch, kept.place.step, random, trained=trained)
 
     def _go_on(self, keeper: FitKeeper, kept: Snapshot) -> None:
         begun_with, self._begun_with = self._begun_with, []
@@ -292,6 +294,11 @@ class FitSession(StayingSession):
         with self.changing:
             self.keeper.epoch_trained()
             self.rests()
+
+    def _data_ended(self) -> None:
+        """A data set of the script's knows that the epoch has ended, and may have drawn."""
+        if self._kept is None:
+            self.epoch_trained()
 
     def epoch_ended(self, epoch: int) -> None:
         assert self.keeper is not None

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tfrun.data.global_random import Drawn
 from tfrun.data.keras import division
-from tfrun.data.keras.fit_plan import Passes, Resume
+from tfrun.data.keras.fit_plan import FitPlan, Passes, Resume
 from tfrun.data.keras.python_feed import PythonEpochIterator
 from tfrun.data.order import repeatable
 from tfrun.job.settings import settings
@@ -42,6 +42,7 @@ class EpochsInSequence(PythonEpochIterator):
     _per_step: int  # elements that make up a step
     _reads_all: bool  # the pieces of all replicas
     _training: bool
+    _plan: FitPlan
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.epoch: int | None = None
@@ -117,6 +118,14 @@ class EpochsInSequence(PythonEpochIterator):
 
     @contextlib.contextmanager
     def catch_stop_iteration(self):
+        was_complete = self._is_complete
+        with self._seeing_its_end():
+            yield
+        if self._training and not was_complete and self.has_hooks:
+            self._plan.data_ended()
+
+    @contextlib.contextmanager
+    def _seeing_its_end(self) -> Iterator[None]:
         over: BaseException | None = None
         try:
             yield
@@ -218,7 +227,7 @@ class EpochsInSequence(PythonEpochIterator):
         is_counted = self.data_adapter.num_batches is not None
         reads = self.steps_per_epoch is not None or not is_counted or self._is_read()
         reads = reads or Drawn.any
-        with self.catch_stop_iteration():
+        with self._seeing_its_end():
             if reads and self._pieces is not None:
                 self._pieces.pass_by()  # as far as this process was to read
             if steps is not None and self._asked and self._asked[-1][1] + 1 >= steps:

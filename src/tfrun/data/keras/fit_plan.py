@@ -152,6 +152,7 @@ class FitPlan:
       reads_on: the epoch iterator of its training data that goes on, where the call does so in
         another round, in its process; None to make one.
       validation: that of its validation data, once it has been begun, if it has a memory.
+      data_ended: called when an epoch's data has been told that it has ended, if it wants to know.
     """
 
     reads: Reads = NOTHING_KNOWN
@@ -169,6 +170,7 @@ class FitPlan:
     agreed: list[bool] | None = None
     reads_on: Any = None
     validation: Any = None
+    data_ended: Callable[[], None] = lambda: None
 
     def again(self, plan: FitPlan) -> None:
         """Makes `plan` one by which the same call goes on in another round, in this process."""

@@ -96,6 +96,11 @@ class FeedAdapter(DataAdapter):
     def __init__(self, feed: Any, sizes: Any, hooks: Any = None) -> None:
         self.feed, self._sizes, self._hooks = feed, sizes, hooks
 
+    @property
+    def has_hooks(self) -> bool:
+        """Whether there are any."""
+        return self._hooks is not None
+
     def get_tf_dataset(self) -> Any:
         return self.feed
 
@@ -195,6 +200,11 @@ class PythonEpochIterator(trainer.TFEpochIterator):
             steps = self._python.batches.taken
             self._python.batches.settle()
         self.drawn.ends(steps)
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether the script's own code is told when an epoch ends, and may draw."""
+        return isinstance(self.data_adapter, FeedAdapter) and self.data_adapter.has_hooks
 
     def symbolic_batch(self, *, partly: bool = False) -> Any | None:
         """What a worker's batch looks like; None where one has to be read to know.
