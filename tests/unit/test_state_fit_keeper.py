@@ -153,6 +153,21 @@ def test_who_goes_on_in_an_epoch_keeps_what_the_generators_held_then() -> None:
     assert not global_random.are_equal(held, random_state.take())
 
 
+@pytest.mark.parametrize("trained", [False, True])
+def test_what_data_draws_when_its_epoch_ends_anew_counts(trained: bool) -> None:
+    """`PyDataset.on_epoch_end`; whose epoch has ended before is not told again."""
+    keeper = FitKeeper(fitted(keras.optimizers.SGD()), None, [], FitPlan(), call=0)
+    then = random_state.take()
+    keeper.epoch_begins(0, 6, then, trained=trained)
+    np.random.rand()
+    now = random_state.take()
+    keeper.epoch_trained()
+    kept = keeper.state()
+    assert kept is not None
+    held = random_state.decode(kept.values["random"], kept.arrays)
+    assert global_random.are_equal(held, then if trained else now)
+
+
 @pytest.mark.parametrize("jit", [False, True])
 @pytest.mark.parametrize("make", [keras.optimizers.SGD, keras.optimizers.Adam])
 def test_a_state_is_no_copy_and_stays_as_it_was(make, jit) -> None:
