@@ -8,7 +8,7 @@ import pytest
 
 SCRIPT = Path(__file__).with_name("scripts") / "own_variables.py"
 SAID = {
-    "lookup": "WARNING TFRUN-506: the step changes a lookup table by what each worker has",
+    "lookup": "each worker has of the data (`on_replica`), so each worker has another one",
     "rows": "WARNING TFRUN-506: the variable 'table' was made outside",
     "late": "WARNING TFRUN-506: the variable 'made_late' was made outside",
     "mistake": "WARNING TFRUN-506: the variable 'of_the_data' was made outside",

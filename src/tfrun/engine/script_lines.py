@@ -60,7 +60,8 @@ def script_line() -> str:
     frames = list(tf_stack.extract_stack())
     if (frame := _innermost(frames)) is not None:
         return f"{Path(frame.filename).name}:{frame.lineno}"
-    made = (f.name for f in reversed(frames) if _MADE in f.filename and f.name not in _PARTS)
+    names = (f.name for f in reversed(frames) if _MADE in f.filename)
+    made = (name for name in names if name.rstrip("_0123456789") not in _PARTS)
     return next((f"`{name}`" for name in made), "")
 
 
