@@ -28,7 +28,7 @@ _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 _TYPED = ("<ipython-input-", "<python-input-", "<stdin>")
 
 _MADE = "__autograph_generated_file"  # what TensorFlow makes from the script's code
-_MAKER = f"{TENSORFLOW}python{os.sep}autograph{os.sep}"
+AUTOGRAPH = f"{TENSORFLOW}python{os.sep}autograph{os.sep}"
 _PARTS = ("if_body", "else_body", "loop_body", "loop_test")  # of the script's functions
 _NEAREST = 100  # operations that are looked at for a line of the script's
 
@@ -45,7 +45,7 @@ def is_script(file: str) -> bool:
 
 def is_made_of_script(frame: FrameType | None) -> bool:
     """Whether code that TensorFlow has made from the script's, where it traces, has called this."""
-    while frame is not None and frame.f_code.co_filename.startswith(_MAKER):
+    while frame is not None and frame.f_code.co_filename.startswith(AUTOGRAPH):
         frame = frame.f_back
     return frame is not None and _MADE in frame.f_code.co_filename
 

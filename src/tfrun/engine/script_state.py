@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from tfrun.data.order.repeatable import is_of_data
 from tfrun.engine.script_lines import (
+    AUTOGRAPH,
     TFRUN,
     is_made_of_script,
     is_script,
@@ -77,9 +78,10 @@ def note_seeds(generator: Any) -> None:
 def note_variable(variable: Any) -> None:
     """Notes a variable, if the script's own line has made it. Called like `note_seeds`."""
     frame = sys._getframe(2)
-    if is_script(frame.f_code.co_filename):
+    file = frame.f_code.co_filename
+    if is_script(file):
         _note(variable)
-    elif is_made_of_script(frame):
+    elif file.startswith(AUTOGRAPH) and is_made_of_script(frame):  # each assignment makes some
         _note_at(script_line(), variable)
 
 

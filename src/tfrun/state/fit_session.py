@@ -218,7 +218,10 @@ class FitSession(StayingSession):
 
     def step_begins(self) -> None:
         assert self.keeper is not None and self._training is not None
-        super().step_begins()
+        if self.has_stepped:  # as there, in fewer calls: it is each step's
+            self._training.moves()
+        else:
+            super().step_begins()
         if self._recovers:
             with self.changing:
                 pace = self._plan.pace
