@@ -175,7 +175,7 @@ def test_a_strange_file_says_nothing(tmp_path: Path, content: bytes) -> None:
     assert progress.read(path) is None
 
 
-def test_the_signal_writes_all_stacks() -> None:
+def test_the_signal_writes_the_stack() -> None:
     code = (
         "import os, threading\n"
         "from tfrun.process import stacks\n"

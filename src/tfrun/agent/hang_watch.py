@@ -113,7 +113,8 @@ def _end_if_in_vain(worker: WorkerProcess, over: Mapping[str, int | None]) -> No
 async def _end_hung(worker: WorkerProcess) -> None:
     worker.interrupt(stacks.LOG_SIGNAL)
     worker.say("keep")
-    await asyncio.sleep(stacks.LOG_SECONDS)
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(worker.kept.wait(), KEEP_SECONDS)
+    worker.interrupt(stacks.LOG_THREADS_SIGNAL)
+    await asyncio.sleep(stacks.LOG_SECONDS)
     worker.interrupt(signal.SIGKILL)

@@ -5,7 +5,7 @@ TensorFlow, in a lock or in an endless loop. It writes the main thread's stack, 
 for its own handler: 100,000 such looks harmed no training. Other threads run meanwhile, and reading
 their stacks ended a process by SIGSEGV about every 300th time, with Python's lock held as well, and
 `sys._current_frames` does the same (Python 3.11, while TensorFlow's threads come and go). So they
-are written only for who asks for them.
+are written only for who asks for them, and last of all where a worker is about to be ended.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tfrun.job.settings import settings
 
 # Not SIGUSR1 or SIGUSR2, which scripts and schedulers use.
-LOG_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + 7  # for all, in the worker's log
+LOG_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + 7  # for it in the worker's log
 STACK_SIGNAL, THREADS_SIGNAL = LOG_SIGNAL + 1, LOG_SIGNAL + 2
+LOG_THREADS_SIGNAL = LOG_SIGNAL + 3  # of one that is ended anyway: it may be the end of it
 LOG_SECONDS = 1.0  # for them to be written there
 SECONDS = 2.0  # a worker whose processor is shared by many takes its time
 LOOK_SECONDS = 0.02
@@ -38,9 +40,11 @@ def path_of(folder: Path, process: str) -> Path:
 def write_on_signal() -> None:
     """Has this worker's process write its stack, or all its threads', when it is asked for it.
 
-    To its log as well, all of them: for who looks for the place where it hangs.
+    To its log as well: for who looks for the place where it hangs.
     """
-    faulthandler.register(LOG_SIGNAL, file=sys.__stderr__ or 2, all_threads=True, chain=False)
+    log: Any = sys.__stderr__ or 2
+    faulthandler.register(LOG_SIGNAL, file=log, all_threads=False, chain=False)
+    faulthandler.register(LOG_THREADS_SIGNAL, file=log, all_threads=True, chain=False)
     folder, task = settings().state_path, settings().task
     if not folder or not task:
         return
