@@ -175,12 +175,13 @@ def test_a_strange_file_says_nothing(tmp_path: Path, content: bytes) -> None:
     assert progress.read(path) is None
 
 
-def test_the_signal_writes_the_stack() -> None:
+@pytest.mark.parametrize("name", ["LOG_SIGNAL", "LOG_THREADS_SIGNAL"])
+def test_a_signal_writes_the_stack(name: str) -> None:
     code = (
         "import os, threading\n"
         "from tfrun.process import stacks\n"
         "stacks.write_on_signal()\n"
-        "def named_function(): os.kill(os.getpid(), stacks.LOG_SIGNAL)\n"
+        f"def named_function(): os.kill(os.getpid(), stacks.{name})\n"
         "named_function()\n"
         "print('goes on')\n"
     )
