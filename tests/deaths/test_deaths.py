@@ -44,6 +44,14 @@ KINDS = (
     *("no strategy", "loop", "loop, tf.data", "loop, distributed"),
     *("loop, outside", "loop, seeds"),
 )
+# Of scripts/optimizers.py: one job with each, every one with deaths at other places.
+OPTIMIZERS = (
+    *("Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lamb", "Lion"),
+    *("LossScaleOptimizer", "MultiOptimizer", "Muon", "Nadam", "RMSprop", "SGD"),
+    *("ScheduleFreeAdamW", "SGD, momentum", "RMSprop, centered", "Adam, averaged"),
+    *("Adam, accumulated", "AdamW, scheduled"),
+)
+KINDS += tuple(f"optimizer, {name}" for name in OPTIMIZERS)
 # What is not reached again when the round goes on behind it. What a loop does after an epoch is
 # each worker's own here: the other one is in the next step by then.
 PASSED = ("batch_end:0", "batch_end:3")
@@ -76,6 +84,8 @@ def schedules(kind: str, workers: int = 2) -> list[list[str]]:
                 kills.append(f"{rank}:{epoch}:{place}")
                 rank = (rank + 1) % workers
         made.append(kills)
+    if kind.startswith("optimizer, "):
+        return made[OPTIMIZERS.index(kind.partition(", ")[2]) % len(made) :][:1]
     return made
 
 

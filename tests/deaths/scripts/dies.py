@@ -24,6 +24,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
+from optimizers import OPTIMIZERS
 
 import tfrun
 from tfrun.job.settings import settings
@@ -305,7 +306,9 @@ def data():
 def model_of():
     inputs = keras.Input((6,))
     hidden = Dense(8, activation="relu")(inputs)
-    if KIND == "rows":  # of a table: which ones differs from replica to replica
+    if KIND == "rows" or KIND.startswith(
+        "optimizer"
+    ):  # of a table: which ones differs from replica to replica
         numbers = keras.ops.cast(inputs * 16, "int32")
         rows = keras.layers.Flatten()(keras.layers.Embedding(16, 2)(numbers))
         hidden = keras.layers.Concatenate()([hidden, rows])
@@ -326,7 +329,8 @@ def fits(model):
     x, y = given if isinstance(given, tuple) else (given, None)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     with strategy.scope():
-        model.compile(keras.optimizers.Adam(0.02), loss, metrics=["accuracy"])
+        make = OPTIMIZERS[KIND.partition("optimizer, ")[2] or "Adam"]
+        model.compile(make(), loss, metrics=["accuracy"])
     callbacks = [DrawsRate(), Dies()] if KIND == "outside" else [Dies()]
     if KIND == "callbacks":
         writers = keras.callbacks.CSVLogger, keras.callbacks.BackupAndRestore
