@@ -44,7 +44,7 @@ KINDS = (
     *("no strategy", "loop", "loop, tf.data", "loop, distributed"),
     *("loop, outside", "loop, seeds"),
 )
-# Of scripts/optimizers.py: one job with each, every one with deaths at other places.
+# Of scripts/alone/every_optimizer.py: one job with each, every one with deaths at other places.
 OPTIMIZERS = (
     *("Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lamb", "Lion"),
     *("LossScaleOptimizer", "MultiOptimizer", "Muon", "Nadam", "RMSprop", "SGD"),

@@ -19,15 +19,18 @@ import os
 import random
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import keras
 import numpy as np
 import tensorflow as tf
-from optimizers import OPTIMIZERS
 
 import tfrun
 from tfrun.job.settings import settings
+
+sys.path.append(str(Path(__file__).parents[2] / "scripts/alone"))
+from every_optimizer import OPTIMIZERS
 
 HERE, KIND = tfrun.world(), os.environ["KIND"]
 KILLS = [kill.split(":", 2) for kill in os.environ.get("KILLS", "").split()]

@@ -1,10 +1,5 @@
-"""Keras's optimizers, and what one is told to do besides, by name; as a program trains with each.
-
-`python optimizers.py` and `tfrun optimizers.py` print for each what the weights come to.
-"""
-
-import sys
-
+# after: every optimizer of Keras's, and what one is told to do besides; each is built by a step
+# expects: equal
 import keras
 import numpy as np
 
@@ -47,7 +42,7 @@ OPTIMIZERS = {
 
 def train_with_each() -> None:
     rng = np.random.RandomState(0)
-    x, y = rng.rand(60, 6).astype("float32"), rng.randint(0, 3, 60)
+    x, y = rng.rand(60, 6), rng.randint(0, 3, 60)
     numbers = rng.randint(0, 16, (60, 2))
     for name, make in OPTIMIZERS.items():
         keras.utils.set_random_seed(1)
@@ -61,9 +56,9 @@ def train_with_each() -> None:
         if name == "ScheduleFreeAdamW":  # plain Keras builds it in a trace that is thrown away
             optimizer.build(model.trainable_variables)
         model.fit([x, numbers], y, batch_size=12, epochs=3, verbose=0, shuffle=False)
-        found = [f"{np.abs(weights).sum():.6g}" for weights in model.get_weights()]
-        print("found", name, *found, sep="\t", flush=True)
+        for i, values in enumerate(model.get_weights()):
+            print(f"{name.replace(',', '')} weights {i} = {np.abs(values).sum():.9g}")
 
 
 if __name__ == "__main__":
-    sys.exit(train_with_each())
+    train_with_each()
