@@ -15,13 +15,15 @@ def synchronize(original):
 
     def _moments(self, inputs, mask):
         context = tf.distribute.get_replica_context()
-        alone = context is None or context.num_replicas_in_sync == 1
-        if mask is None or alone or not self.synchronized:
+        if mask is None or not self.synchronized or context is None:
             return original(self, inputs, mask)
+        if context.num_replicas_in_sync == 1:
+            return original(self, inputs, mask)
+        all_reduce = context.all_reduce
 
         def summed(*values):
             own = [tf.reduce_sum(one, self._reduction_axes, keepdims=True) for one in values]
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, own)
+            return all_reduce(tf.distribute.ReduceOp.SUM, own)
 
         counts = tf.broadcast_to(tf.cast(mask, tf.bool)[..., None], tf.shape(inputs))
         total, count = summed(tf.where(counts, inputs, 0), tf.cast(counts, inputs.dtype))

@@ -29,9 +29,6 @@ import tensorflow as tf
 import tfrun
 from tfrun.job.settings import settings
 
-sys.path.append(str(Path(__file__).parents[2] / "scripts/alone"))
-from every_optimizer import OPTIMIZERS
-
 HERE, KIND = tfrun.world(), os.environ["KIND"]
 KILLS = [kill.split(":", 2) for kill in os.environ.get("KILLS", "").split()]
 IN_PLACE, FOLDER = "IN_PLACE" in os.environ, Path(os.environ["TEST_OUT"]).parent
@@ -327,13 +324,22 @@ def model_of():
     return cls(inputs, keras.layers.Dense(3)(hidden))
 
 
+def optimizer_of():
+    name = KIND.partition("optimizer, ")[2]
+    if not name:
+        return keras.optimizers.Adam(0.02)
+    sys.path.append(str(Path(__file__).parents[2] / "scripts/alone"))
+    from every_optimizer import OPTIMIZERS
+
+    return OPTIMIZERS[name]()
+
+
 def fits(model):
     given, more, valid = data()
     x, y = given if isinstance(given, tuple) else (given, None)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     with strategy.scope():
-        make = OPTIMIZERS[KIND.partition("optimizer, ")[2] or "Adam"]
-        model.compile(make(), loss, metrics=["accuracy"])
+        model.compile(optimizer_of(), loss, metrics=["accuracy"])
     callbacks = [DrawsRate(), Dies()] if KIND == "outside" else [Dies()]
     if KIND == "callbacks":
         writers = keras.callbacks.CSVLogger, keras.callbacks.BackupAndRestore
