@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from types import SimpleNamespace
 
 import keras
@@ -34,6 +35,15 @@ def test_a_difference_is_named_with_both_values() -> None:
 def test_an_optimizer_without_a_config_is_known_by_its_kind() -> None:
     assert settings_of(SimpleNamespace(optimizer=object()), {}) == {"optimizer": "object"}
     assert settings_of(SimpleNamespace(optimizer=None), {"epochs": 1}) == {"epochs": "1"}
+
+
+def test_a_config_is_read_where_it_warns_of_a_lambda() -> None:
+    def get_config() -> dict:
+        warnings.warn("a lambda is serialized", stacklevel=2)
+        return {"learning_rate": 0.1}
+
+    optimizer = SimpleNamespace(get_config=get_config)
+    assert "optimizer.learning_rate" in settings_of(SimpleNamespace(optimizer=optimizer), {})
 
 
 def test_numbers_of_layers_and_losses_count() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,8 +55,12 @@ def settings_of(model: Any, arguments: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _config_of(one: Any, method: str) -> Any:
-    """What it says of itself; None where it says nothing, as classes of the script's may."""
-    with contextlib.suppress(Exception):
+    """What it says of itself; None where it says nothing, as classes of the script's may.
+
+    Keras warns there of what cannot be loaded from a file again, which nobody wants here.
+    """
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         return getattr(one, method)()
 
 

@@ -326,6 +326,8 @@ def model_of():
 
 def optimizer_of():
     name = KIND.partition("optimizer, ")[2]
+    if KIND.startswith("swaps"):
+        return keras.optimizers.Adam(0.02, use_ema=True, ema_momentum=0.8)
     if not name:
         return keras.optimizers.Adam(0.02)
     sys.path.append(str(Path(__file__).parents[2] / "scripts/alone"))
@@ -351,6 +353,8 @@ def fits(model):
             *(one(p) for one, p in zip(writers, paths, strict=True)),
             *callbacks,
         ]
+    if KIND.startswith("swaps"):
+        callbacks.insert(0, keras.callbacks.SwapEMAWeights(swap_on_epoch="epochs" in KIND))
     first = model.fit(
         x, y, epochs=EPOCHS, verbose=0, validation_data=valid, callbacks=callbacks, **more
     )

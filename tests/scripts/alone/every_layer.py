@@ -1,4 +1,4 @@
-# after: every layer of Keras's that draws nothing, each on its way from an input to a loss
+# after: the layers of Keras's with weights, statistics, masks or penalties, each with a loss
 # expects: equal
 import keras
 import numpy as np
@@ -35,18 +35,8 @@ OF = [
         la.SpectralNormalization(la.Conv2D(4, 3), power_iterations=2),
         la.UnitNormalization(),
         la.MaxPooling2D(2),
-        la.AveragePooling2D(2),
         la.AdaptiveAveragePooling2D(3),
-        la.AdaptiveMaxPooling2D(3),
-        la.GlobalMaxPooling2D(),
-        la.UpSampling2D(),
-        la.ZeroPadding2D(),
-        la.Cropping2D(),
         la.PReLU(),
-        la.Resizing(5, 5),
-        la.CenterCrop(4, 4),
-        la.Rescaling(0.5),
-        la.Permute((3, 1, 2)),
     ),
     (
         series,
@@ -62,13 +52,7 @@ OF = [
         la.Conv1DTranspose(3, 2),
         la.DepthwiseConv1D(2),
         la.SeparableConv1D(3, 2),
-        la.MaxPooling1D(2),
-        la.AveragePooling1D(2),
-        la.GlobalAveragePooling1D(),
         la.EinsumDense("abc,cd->abd", output_shape=(6, 3), bias_axes="d"),
-        la.ZeroPadding1D(),
-        la.Cropping1D(),
-        la.UpSampling1D(),
         keras.Sequential([la.Masking(), la.LSTM(3)], name="masked_lstm"),
         keras.Sequential([la.Masking(), la.BatchNormalization(synchronized=True)], name="masked_norm"),
         keras.Sequential([la.Masking(), la.GlobalAveragePooling1D()], name="masked_mean"),
@@ -84,11 +68,6 @@ OF = [
         la.Dense(3, kernel_constraint="unit_norm"),
         la.Dense(3, kernel_constraint=keras.constraints.MinMaxNorm(0.3, 0.6)),
         la.SpectralNormalization(la.Dense(3)),
-        la.RepeatVector(2),
-        la.Softmax(),
-        la.LeakyReLU(),
-        la.ELU(),
-        la.Reshape((2, 2)),
         la.Lambda(lambda x: x * x),
         normalized,
         keras.Sequential([binned, la.CategoryEncoding(4, "multi_hot")], name="binned"),
@@ -106,8 +85,6 @@ OF = [
         volumes,
         la.Conv3D(2, 2),
         la.Conv3DTranspose(2, 2),
-        la.MaxPooling3D(2, dtype="float32"),
-        la.AveragePooling3D(2, dtype="float32"),
         la.ConvLSTM2D(2, 2),
     ),
     (films, la.ConvLSTM2D(2, 2, return_sequences=True), la.TimeDistributed(la.Conv2D(2, 2))),
@@ -118,9 +95,6 @@ TOGETHER = {  # of several tensors of one input
     "heads": lambda x: la.MultiHeadAttention(2, 3)(x, x, use_causal_mask=True),
     "groups": lambda x: la.GroupQueryAttention(3, 2, 1)(x, x),
     "dot": lambda x: la.Dot(2, normalize=True)([la.Dense(3)(x), la.Dense(3)(x)]),
-    "multiply": lambda x: la.Multiply()([la.Dense(4)(x), x]),
-    "maximum": lambda x: la.Maximum()([la.Dense(4)(x), x]),
-    "average": lambda x: la.Average()([la.Dense(4)(x), x]),
     "recurrent": lambda x: la.LSTM(2)(x, initial_state=[la.Dense(2)(x[:, 0])] * 2),
 }
 
