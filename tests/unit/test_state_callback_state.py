@@ -60,13 +60,39 @@ def test_plain_attributes_only() -> None:
             self.function = function
             self.both = {"plain": 1, "not": function}
 
-    before, after = Own(print), Own(len)
+    first, second = (lambda: 1), (lambda: 2)
+    before, after = Own(first), Own(second)
     before.seen = [1, (2.5, "three"), {4: np.arange(2)}]
     over([before], [after])
     assert after.seen[:2] == [1, (2.5, "three")]
     assert np.array_equal(after.seen[2][4], np.arange(2))
-    assert after.function is len
-    assert after.both == {"plain": 1, "not": len}
+    assert after.function is second
+    assert after.both == {"plain": 1, "not": second}
+
+
+def test_a_least_change_keeps_its_sign() -> None:
+    """Keras turns it with the function that compares, at the end of the first epoch."""
+    before, after = (keras.callbacks.EarlyStopping("loss", 0.5, 3, mode="min") for _ in range(2))
+    for callback in (before, after):
+        callback.on_train_begin()
+    before.on_epoch_end(0, {"loss": 1.0})
+    over([before], [after])
+    for callback in (before, after):
+        callback.on_epoch_end(1, {"loss": 0.75})
+    assert (before.best, before.wait) == (1.0, 1) == (after.best, after.wait)
+
+
+def test_a_callbacks_random_numbers_go_on() -> None:
+    class Draws(keras.callbacks.Callback):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rng = np.random.default_rng(3)
+
+    before, after = Draws(), Draws()
+    shared = after.rng
+    before.rng.normal(size=5)
+    over([before], [after])
+    assert after.rng is shared and after.rng.normal() == before.rng.normal()
 
 
 def test_another_class_in_its_place_is_left_alone() -> None:

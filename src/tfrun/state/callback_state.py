@@ -1,12 +1,13 @@
 """Saves and restores what callbacks remember.
 
 A callback with `get_state()` and `set_state(state)` says itself what it remembers. Of any other
-one it is the attributes that hold plain data: numbers, texts, arrays, and lists, tuples and
-dictionaries of those. That is all that Keras's own callbacks decide by.
+one it is the attributes that hold plain data (plain_data.py). That is all that Keras's own
+callbacks decide by: also functions, for `min_delta` has its sign with a `monitor_op`.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import keras
 from numpy.typing import NDArray
 
 from tfrun.job.world import world
-from tfrun.state import snapshot
+from tfrun.state import plain_data
 
 _NOT_STATE = frozenset({"params", "_model", "model", "validation_data", "verbose"})
 # What these remember belongs to their open files and to the terminal.
@@ -53,9 +54,11 @@ def put_back(callbacks: Sequence[Any], states: Sequence[Any], arrays: dict[str, 
         if state["class"] != type(callback).__name__:
             continue
         if "state" in state:
-            callback.set_state(snapshot.decode(state["state"], arrays))
+            callback.set_state(plain_data.decode(state["state"], arrays))
         for name, value in state["attributes"].items():
-            setattr(callback, name, snapshot.decode(value, arrays))
+            with contextlib.suppress(LookupError):  # a function of code that was another then
+                kept = plain_data.decode(value, arrays)
+                setattr(callback, name, plain_data.settled(getattr(callback, name, None), kept))
 
 
 def _take(callback: Any, arrays: dict[str, NDArray], name: str) -> dict[str, Any]:
@@ -63,14 +66,14 @@ def _take(callback: Any, arrays: dict[str, NDArray], name: str) -> dict[str, Any
     if isinstance(callback, _STATELESS):
         return taken
     if callable(getattr(callback, "get_state", None)) and hasattr(callback, "set_state"):
-        taken["state"] = snapshot.encode(callback.get_state(), arrays, name)
+        taken["state"] = plain_data.encode(callback.get_state(), arrays, name)
         return taken
     for key, value in vars(callback).items():
         if key in _NOT_STATE:
             continue
         mine: dict[str, NDArray] = {}
         try:
-            taken["attributes"][key] = snapshot.encode(value, mine, f"{name}/{key}")
+            taken["attributes"][key] = plain_data.encode(value, mine, f"{name}/{key}")
         except TypeError:
             continue  # a model, a function, an open file
         arrays.update(mine)

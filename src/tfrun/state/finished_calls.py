@@ -31,6 +31,7 @@ from tfrun.state import (
     fit_keeper,
     kept_outside,
     no_room,
+    plain_data,
     random_state,
     snapshot,
 )
@@ -54,7 +55,7 @@ def of_fit(
     )
     position = data.position if isinstance(data, Dataset) else None
     try:
-        encoded = snapshot.encode(dict(history.history), arrays, "history")
+        encoded = plain_data.encode(dict(history.history), arrays, "history")
     except TypeError as error:
         text = f"What this `fit` returns cannot be kept: in its History, {error}. Training goes on,"
         text += " but after a failure this `fit` would have to train again."
@@ -118,7 +119,7 @@ def replay(
     history.set_params(done.values["params"])
     history.set_model(model)
     history.epoch = done.values["epoch"]
-    history.history = snapshot.decode(done.values["history"], done.arrays)
+    history.history = plain_data.decode(done.values["history"], done.arrays)
     model.history = history
     return history
 

@@ -16,7 +16,7 @@ from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import commit as commits
 from tfrun.engine import empty_step, script_state, state_slots, variable_values
-from tfrun.state import callback_state, random_state, snapshot
+from tfrun.state import callback_state, plain_data, random_state
 from tfrun.state.keeper import Keeper
 from tfrun.state.snapshot import Place, Snapshot
 
@@ -244,7 +244,7 @@ class FitKeeper(Keeper):
             "callbacks": callbacks,
             "draws": Drawn.any,
             "agreed": self._plan.agreed,
-            "logs": snapshot.encode(_plain(self.logs), arrays, "logs"),
+            "logs": plain_data.encode(_plain(self.logs), arrays, "logs"),
         }
         if self._plan.sketches is not None:
             arrays["data exact"], arrays["data values"] = self._plan.sketches

@@ -22,7 +22,7 @@ from tfrun.job.settings import settings
 from tfrun.job.world import why_not_stay, world
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
-from tfrun.state import finished_calls, leave_round, random_state, snapshot
+from tfrun.state import finished_calls, leave_round, plain_data, random_state
 from tfrun.state.callback_state import acts_before_steps, append_to_logs
 from tfrun.state.durable_checkpoints import Saved
 from tfrun.state.fit_data import FitData, stand_of
@@ -167,7 +167,7 @@ class FitSession(StayingSession):
         build_first(self._model, False)
         if kept is not None:
             self._model._initial_epoch = kept.place.epoch  # as BackupAndRestore does
-            resume_with_logs(self._model, snapshot.decode(kept.values["logs"], kept.arrays))
+            resume_with_logs(self._model, plain_data.decode(kept.values["logs"], kept.arrays))
             if kept.place.epoch >= self._end:  # no epoch begins
                 self._go_on(self.keeper, kept)
                 if world().is_chief:
@@ -203,7 +203,7 @@ class FitSession(StayingSession):
         keeper.goes_on(kept.place, self._at)
         keeper.begun = stand_of(kept)
         self._model.stop_training = kept.values.get("stopped", False)
-        keeper.logs = snapshot.decode(kept.values["logs"], kept.arrays)
+        keeper.logs = plain_data.decode(kept.values["logs"], kept.arrays)
         self._kept = None
         self._count()
         if self._goes_on is not None:

@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 
 from tfrun.data import global_random
 from tfrun.data.global_random import State, give, take
-from tfrun.state import snapshot
+from tfrun.state import plain_data
 
 __all__ = ["State", "encode", "give", "instead", "put_back", "take"]
 
 
 def encode(state: State, arrays: dict[str, NDArray]) -> Any:
     """Returns `state` as JSON; its arrays go into `arrays`."""
-    return snapshot.encode(list(state), arrays, "random")
+    return plain_data.encode(list(state), arrays, "random")
 
 
 def decode(encoded: Any, arrays: dict[str, NDArray]) -> State:
     """Returns what was encoded."""
-    return tuple(snapshot.decode(encoded, arrays))
+    return tuple(plain_data.decode(encoded, arrays))
 
 
 def put_back(encoded: Any, arrays: dict[str, NDArray]) -> None:

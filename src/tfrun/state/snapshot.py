@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save, save_file
@@ -256,53 +255,3 @@ def _alone(folder: Path) -> Iterator[None]:
     with (folder / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def encode(value: Any, arrays: dict[str, NDArray], name: str) -> Any:
-    """Returns `value` as JSON; its arrays go into `arrays` under names that begin with `name`.
-
-    Raises:
-      TypeError: it holds something that is neither plain data nor an array.
-    """
-    match value:
-        case None | bool() | str():
-            return value
-        case np.ndarray() if not value.dtype.hasobject and value.dtype.names is None:
-            key = f"{name}#{len(arrays)}"
-            arrays[key] = value
-            return {"array": key}
-        case np.generic():
-            return {"scalar": encode(np.asarray(value), arrays, name)}
-        case int() | float() if type(value) in (int, float):
-            return value
-        case list() if type(value) is list:
-            return [encode(item, arrays, name) for item in value]
-        case tuple() if type(value) is tuple:
-            return {"tuple": [encode(item, arrays, name) for item in value]}
-        case dict() if type(value) is dict:
-            pairs = [[encode(k, arrays, name), encode(v, arrays, name)] for k, v in value.items()]
-            return {"dict": pairs}
-    # A callback may remember one. By its name: who only copies snapshots has no TensorFlow.
-    if type(value).__name__ == "EagerTensor" and value.dtype.is_numpy_compatible:
-        return {"tensor": encode(value.numpy(), arrays, name)}
-    raise TypeError(f"a {type(value).__name__} is not plain data")
-
-
-def decode(value: Any, arrays: Mapping[str, NDArray]) -> Any:
-    """Returns what `encode` was given."""
-    match value:
-        case list():
-            return [decode(item, arrays) for item in value]
-        case {"array": key}:
-            return arrays[key]
-        case {"tensor": item}:
-            import tensorflow as tf
-
-            return tf.constant(decode(item, arrays))
-        case {"scalar": item}:
-            return decode(item, arrays)[()]
-        case {"tuple": items}:
-            return tuple(decode(item, arrays) for item in items)
-        case {"dict": pairs}:
-            return {decode(k, arrays): decode(v, arrays) for k, v in pairs}
-    return value

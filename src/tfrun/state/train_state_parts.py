@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tfrun.engine import variable_values as variables
 from tfrun.job.errors import UsageError
-from tfrun.state import snapshot
+from tfrun.state import plain_data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ class LoopParts:
         states = {}
         for name, item in self.objects.items():
             try:
-                states[name] = snapshot.encode(item.get_state(), arrays, f"objects/{name}")
+                states[name] = plain_data.encode(item.get_state(), arrays, f"objects/{name}")
             except TypeError as error:
                 raise misuse(
                     f"what `{name}.get_state()` returns cannot be kept: {error}",
@@ -94,7 +94,7 @@ class LoopParts:
         """Gives the objects what their namesakes remembered."""
         for name, item in self.objects.items():
             if name in states:
-                item.set_state(snapshot.decode(states[name], arrays))
+                item.set_state(plain_data.decode(states[name], arrays))
 
     def _of_models(self) -> list[Any]:
         """The models' variables, each one once: a GAN may hold its generator as well."""

@@ -353,6 +353,15 @@ def fits(model):
             *(one(p) for one, p in zip(writers, paths, strict=True)),
             *callbacks,
         ]
+    if KIND == "best":
+        stopping, plateau = keras.callbacks.EarlyStopping, keras.callbacks.ReduceLROnPlateau
+        saving = keras.callbacks.ModelCheckpoint
+        callbacks = [
+            saving(str(FOLDER / "best.keras"), "val_loss", save_best_only=True),
+            stopping("val_accuracy", patience=EPOCHS, mode="min", restore_best_weights=True),
+            plateau("loss", patience=1, min_delta=9.0),
+            *callbacks,
+        ]
     if KIND.startswith("swaps"):
         callbacks.insert(0, keras.callbacks.SwapEMAWeights(swap_on_epoch="epochs" in KIND))
     first = model.fit(

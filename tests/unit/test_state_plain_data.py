@@ -1,0 +1,122 @@
+"""What outlives a process of a script's values, and comes back as it was."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import random
+from collections import Counter, OrderedDict, defaultdict, deque
+from pathlib import Path
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfrun.state import plain_data
+
+
+class Kept(NamedTuple):
+    number: int
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text() | st.integers(), inner)
+    ),
+)
+
+
+@given(plain)
+def test_plain_data_comes_back(value) -> None:
+    arrays: dict = {}
+    encoded = plain_data.encode(value, arrays, "x")
+    decoded = plain_data.decode(encoded, arrays)
+    assert decoded == value
+    assert type(decoded) is type(value)
+
+
+def test_arrays_and_scalars_come_back() -> None:
+    arrays: dict = {}
+    value = {"a": [np.float32(0.1), np.arange(3)], 2: (np.int64(5),)}
+    decoded = plain_data.decode(plain_data.encode(value, arrays, "x"), arrays)
+    assert isinstance(decoded["a"][0], np.float32) and decoded["a"][0] == np.float32(0.1)
+    assert np.array_equal(decoded["a"][1], np.arange(3))
+    assert decoded[2] == (5,)
+
+
+def test_tensors_come_back() -> None:
+    arrays: dict = {}
+    encoded = plain_data.encode([tf.constant([0.5, 0.25]), tf.constant(3)], arrays, "x")
+    vector, number = plain_data.decode(json.loads(json.dumps(encoded)), arrays)
+    assert tf.is_tensor(vector) and vector.numpy().tolist() == [0.5, 0.25]
+    assert tf.is_tensor(number) and (number.dtype, int(number)) == (tf.int32, 3)
+
+
+def rising() -> int:
+    return 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(keras.ops.less, np.greater, len, math.isnan, rising, dict, keras.layers.Dense),
+        *({1, 2}, frozenset({"a"}), deque([1, 2], maxlen=3), Counter("aab"), b"bytes"),
+        *(OrderedDict(b=1, a=(2,)), defaultdict(list, {"a": [1]}), Path("a/b")),
+    ],
+)
+def test_functions_and_collections_come_back(value) -> None:
+    arrays: dict = {}
+    encoded = json.loads(json.dumps(plain_data.encode(value, arrays, "x")))
+    decoded = plain_data.decode(encoded, arrays)
+    assert decoded == value and type(decoded) is type(value)
+    if isinstance(value, defaultdict | deque):
+        again = copy.copy(decoded)
+        assert repr(again) == repr(value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(np.random.default_rng, np.random.RandomState, random.Random),
+        lambda seed: np.random.Generator(np.random.MT19937(seed)),
+    ],
+)
+def test_random_generators_go_on(make) -> None:
+    arrays: dict = {}
+    drawn, shared = make(3), make(4)
+    drawn.normalvariate() if isinstance(drawn, random.Random) else drawn.normal()
+    encoded = json.loads(json.dumps(plain_data.encode(drawn, arrays, "x")))
+    decoded = plain_data.decode(encoded, arrays)
+    assert plain_data.settled(None, decoded) is decoded
+    assert plain_data.settled(shared, decoded) is shared
+    one, two, three = (
+        [g.random() for _ in range(3)] if isinstance(g, random.Random) else list(g.uniform(size=3))
+        for g in (drawn, decoded, shared)
+    )
+    assert one == two == three
+
+
+def test_a_function_that_is_gone_is_none_of_this_process() -> None:
+    with pytest.raises(LookupError):
+        plain_data.decode({"named": f"{__name__}:no_longer"}, {})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(object(), tf.Variable(1.0), {"a": object()}, np.array([object()]), lambda: 1),
+        *(random.SystemRandom(), [].append, Kept(1)),
+        np.zeros(2, "i4,f4"),
+    ],
+)
+def test_what_is_no_plain_data_is_refused(value) -> None:
+    with pytest.raises(TypeError, match="not plain data"):
+        plain_data.encode(value, {}, "x")
