@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.distribute import values
 
 from tfrun.data.order.repeatable import is_of_data
 from tfrun.engine.script_lines import (
@@ -146,6 +147,17 @@ def found(besides: Iterable[Any], first: int | None = None) -> dict[str, Any]:
         if value is not None and _changes(value, is_plain=is_plain):
             kept[name] = Plain(name, value) if is_plain else variable
     return kept
+
+
+def is_kept(variable: Any) -> bool:
+    """Whether one of Keras's that no model of a training has belongs to its state.
+
+    A large one only if somebody has assigned it; and none of which each worker has a part.
+    """
+    value = variable._value
+    if value is None or isinstance(value, values.SyncOnReadVariable):
+        return False
+    return _changes(value, is_plain=True)
 
 
 def _changes(value: Any, *, is_plain: bool) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -155,6 +155,11 @@ def hold(variables: Sequence[Any]) -> list[tf.Tensor]:
             value = value.distribute_strategy.experimental_local_results(value)[0]
         found.append(read(value))
     return found
+
+
+def held(found: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+    """As `hold`, of variables by name."""
+    return dict(zip(found, hold(list(found.values())), strict=True))
 
 
 def read(variable: Any) -> tf.Tensor:

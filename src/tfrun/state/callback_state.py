@@ -15,6 +15,8 @@ from typing import Any
 import keras
 from numpy.typing import NDArray
 
+from tfrun.engine import script_state
+from tfrun.engine.script_state import PREFIX
 from tfrun.job.world import world
 from tfrun.state import plain_data
 
@@ -41,6 +43,39 @@ def acts_before_steps(callback: Any) -> bool:
     return any(not getattr(one, "__module__", "").startswith(("keras.", "tfrun.")) for one in found)
 
 
+def variables(callbacks: Iterable[Any], besides: Iterable[Any]) -> dict[str, Any]:
+    """Keras's variables that callbacks hold, by a name for each: of a metric, an averaged model.
+
+    Args:
+      callbacks: without those that say themselves what they remember.
+      besides: variables that belong to a training anyway.
+    """
+    known = {id(variable) for variable in besides}
+    found: dict[str, Any] = {}
+    for number, callback in enumerate(map(inner, callbacks)):
+        if isinstance(callback, _STATELESS) or _says_itself(callback):
+            continue
+        for key, value in vars(callback).items():
+            held = () if key in _NOT_STATE else _variables_of(value)
+            for i, variable in enumerate(held):
+                if id(variable) not in known and script_state.is_kept(variable):
+                    known.add(id(variable))
+                    name = f"{PREFIX}{type(callback).__name__}.{key}/{number}.{i}"
+                    found[name] = variable
+    return found
+
+
+def _variables_of(value: Any) -> list[Any]:
+    if isinstance(value, keras.Variable):
+        return [value]
+    if isinstance(value, keras.Layer | keras.Metric | keras.Optimizer):
+        return list(value.variables)
+    items = value.values() if isinstance(value, dict) else value
+    if type(value) not in (list, tuple, dict):
+        return []
+    return [variable for item in items for variable in _variables_of(item)]
+
+
 def take(callbacks: Iterable[Any], arrays: dict[str, NDArray]) -> list[Any]:
     """Returns what each callback remembers, as JSON; arrays go into `arrays`."""
     return [
@@ -65,7 +100,7 @@ def _take(callback: Any, arrays: dict[str, NDArray], name: str) -> dict[str, Any
     taken: dict[str, Any] = {"class": type(callback).__name__, "attributes": {}}
     if isinstance(callback, _STATELESS):
         return taken
-    if callable(getattr(callback, "get_state", None)) and hasattr(callback, "set_state"):
+    if _says_itself(callback):
         taken["state"] = plain_data.encode(callback.get_state(), arrays, name)
         return taken
     for key, value in vars(callback).items():
@@ -78,6 +113,10 @@ def _take(callback: Any, arrays: dict[str, NDArray], name: str) -> dict[str, Any
             continue  # a model, a function, an open file
         arrays.update(mine)
     return taken
+
+
+def _says_itself(callback: Any) -> bool:
+    return callable(getattr(callback, "get_state", None)) and hasattr(callback, "set_state")
 
 
 def append_to_logs(callbacks: Iterable[Any], epoch: int) -> None:

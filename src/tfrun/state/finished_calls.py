@@ -49,7 +49,7 @@ def of_fit(
 
     `begun` says how often it has begun its data, and that of its validations.
     """
-    found = variable_values.all_variables(model)
+    found = _variables(model, callbacks)
     arrays: dict[str, NDArray] = dict(
         zip(found, variable_values.arrays(found.values()), strict=True)
     )
@@ -75,6 +75,12 @@ def of_fit(
         "position": position and [position.epoch, position.step],
     }
     return Snapshot(place=Place(), values=values, arrays=arrays)
+
+
+def _variables(model: Any, callbacks: Sequence[Any]) -> dict[str, Any]:
+    found = variable_values.all_variables(model)
+    besides = (*found.values(), *model.metrics_variables)
+    return {**found, **callback_state.variables(callbacks, besides)}
 
 
 def write(folder: Path, call: int, left: Snapshot, *, models: Sequence[Any]) -> None:
@@ -105,7 +111,7 @@ def replay(
     """
     build()
     fit_keeper.build_what_steps_make(model, done)
-    there = variable_values.all_variables(model)
+    there = _variables(model, callbacks)
     for name, variable in there.items():
         if name in done.arrays:
             variable_values.assign(variable, done.arrays[name])

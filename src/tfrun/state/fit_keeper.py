@@ -68,6 +68,7 @@ class FitKeeper(Keeper):
             None,
         )  # before this epoch, see `Passes`
         self._held: dict[str, tf.Tensor] = {}
+        self._of_callbacks: dict[str, Any] = {}  # variables
         self._held_here: dict[str, Any] = {}  # the variables of which that is
         self._held_callbacks: tuple[list[Any], dict[str, NDArray]] | None = None
         self._held_metrics: NDArray | None = None
@@ -124,8 +125,8 @@ class FitKeeper(Keeper):
         """Callbacks are about to see the next execution begin; some of the script's own do."""
         self._look_at_what_is_new()
         numbers = {n: v for n, v in self._held_here.items() if v.shape == ()}
-        chosen = {**numbers, **self._ungated}
-        held = dict(zip(chosen, variable_values.hold(list(chosen.values())), strict=True))
+        chosen = {**numbers, **self._ungated, **self._of_callbacks}
+        held = variable_values.held(chosen)
         arrays: dict[str, NDArray] = {}
         callbacks = callback_state.take(self._callbacks, arrays), arrays
         self._before = Before(random=random_state.take(), callbacks=callbacks, held=held)
@@ -140,6 +141,7 @@ class FitKeeper(Keeper):
         # Between two steps of one execution nobody sees what is not gated.
         trusted = commit.per_run == 1 and (self.per_execution == 1 or not self._ungated)
         chosen = self._ungated if trusted else self._held_here
+        # Not by `held`: a call less in each step.
         self._held = dict(zip(chosen, variable_values.hold(list(chosen.values())), strict=True))
         self._step_totals = None if trusted else variable_values.read(commit.totals)
         self._step_began = self._count()
@@ -151,8 +153,11 @@ class FitKeeper(Keeper):
         found = variable_values.of_script(self._model, self._variables)
         found |= variable_values.global_seed_by_name()
         new = {name: v for name, v in found.items() if name not in self._variables}
-        self._as_made |= zip(new, variable_values.hold(list(new.values())), strict=True)
+        self._as_made |= variable_values.held(new)
         self._step_random = random_state.take()  # of which tracing has drawn what it needs
+        assigned = self._assigned_by_steps()
+        self._ungated |= assigned
+        self._held = {**variable_values.held(assigned), **self._held}
         commit = self._commit
         if commit is None or self._step_began is None or not self._unbuilt:
             return
@@ -222,6 +227,8 @@ class FitKeeper(Keeper):
         else:
             self._look_at_what_is_new()
         arrays: dict[str, NDArray] = {}
+        # Always: who begins anew in its process may make them anew, as callbacks do there.
+        held = {**variable_values.held(self._of_callbacks), **held}
         if before is not None:
             held = {**held, **before.held}
         held = {**held, **as_made}
@@ -300,9 +307,21 @@ class FitKeeper(Keeper):
         }
         self._variables |= of_script
         self._ungated |= of_script
+        besides = (*self._variables.values(), *self._model.metrics_variables)
+        self._of_callbacks = callback_state.variables(self._callbacks, besides)
+        self._variables |= self._of_callbacks
+        self._ungated |= self._assigned_by_steps()
         # Without what one worker holds for all: between two steps it is as it was.
         slot = state_slots.Slot
         self._held_here = {n: v for n, v in self._variables.items() if not isinstance(v, slot)}
+
+    def _assigned_by_steps(self) -> dict[str, Any]:
+        """Of what callbacks hold what a step changes as well."""
+        return {
+            name: variable
+            for name, variable in self._of_callbacks.items()
+            if any(map(script_state.is_assigned_in_step, variable_values.copies(variable)))
+        }
 
     def _look_at_what_is_new(self) -> None:
         has_new_seed = (
@@ -316,7 +335,7 @@ class FitKeeper(Keeper):
 
     def _hold_everything(self) -> None:
         self._look_at_variables()
-        self._held = self._hold_variables()
+        self._held = variable_values.held(self._held_here)
         self._held_metrics = self._totals()
         arrays: dict[str, NDArray] = {}
         self._held_callbacks = callback_state.take(self._callbacks, arrays), arrays
@@ -324,10 +343,6 @@ class FitKeeper(Keeper):
 
     def _nothing_is_new(self) -> None:
         self._as_made, self._step_random = {}, None
-
-    def _hold_variables(self) -> dict[str, tf.Tensor]:
-        values = variable_values.hold(list(self._held_here.values()))
-        return dict(zip(self._held_here, values, strict=True))
 
     def release(self) -> None:
         self._held, self._held_callbacks, self._held_metrics = {}, None, None

@@ -199,6 +199,25 @@ class DrawsRate(keras.callbacks.Callback):
         rate.assign(0.9 * rate + 0.001 * drawn * self.called)
 
 
+class Holds(keras.callbacks.Callback):
+    """Has a metric, and a copy of the model that follows it, and trains on with what they hold."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.mean, self.average = keras.metrics.Mean(), keras.models.clone_model(model)
+        self.average.set_weights(model.get_weights())
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.mean.update_state(logs["loss"])
+        for mine, its in zip(self.average.weights, self.model.weights, strict=True):
+            mine.assign(0.8 * mine + 0.2 * its)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.optimizer.learning_rate.assign(0.01 * self.mean.result())
+        if epoch % 2:
+            self.model.set_weights(self.average.get_weights())
+
+
 class OwnStep(keras.Model):
     """Updates its metrics when the weights are updated already."""
 
@@ -353,6 +372,8 @@ def fits(model):
             *(one(p) for one, p in zip(writers, paths, strict=True)),
             *callbacks,
         ]
+    if KIND == "holds":
+        callbacks.insert(0, Holds(model))
     if KIND == "best":
         stopping, plateau = keras.callbacks.EarlyStopping, keras.callbacks.ReduceLROnPlateau
         saving = keras.callbacks.ModelCheckpoint
