@@ -8,7 +8,8 @@ callbacks decide by: also functions, for `min_delta` has its sign with a `monito
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from tfrun.state import plain_data
 _NOT_STATE = frozenset({"params", "_model", "model", "validation_data", "verbose"})
 # What these remember belongs to their open files and to the terminal.
 _STATELESS = (keras.callbacks.ProgbarLogger, keras.callbacks.CSVLogger)
+
+
+_HELD = re.compile(re.escape(PREFIX) + r"\w+\.\w+/\d+\.\d+$")  # as `variables` names them
 
 
 class StandIn(keras.callbacks.Callback):
@@ -63,6 +67,30 @@ def variables(callbacks: Iterable[Any], besides: Iterable[Any]) -> dict[str, Any
                     name = f"{PREFIX}{type(callback).__name__}.{key}/{number}.{i}"
                     found[name] = variable
     return found
+
+
+def begin_those_without(
+    there: Container[str],
+    kept: Iterable[str],
+    callbacks: Sequence[Any],
+    begin: Callable[[Any], None],
+) -> None:
+    """Has callbacks begin that make what they hold as a training begins, for one that is done.
+
+    Args:
+      there: the names of variables that are there.
+      kept: the names of those that were kept.
+      callbacks: of the training.
+      begin: shows one of them the training's begin.
+    """
+    numbers = {
+        int(name.rsplit("/", 1)[1].partition(".")[0])
+        for name in kept
+        if name.startswith(PREFIX) and name not in there and _HELD.match(name)
+    }
+    for number in sorted(numbers):
+        if number < len(callbacks):
+            begin(inner(callbacks[number]))
 
 
 def _variables_of(value: Any) -> list[Any]:

@@ -111,6 +111,14 @@ def replay(
     """
     build()
     fit_keeper.build_what_steps_make(model, done)
+
+    def begin(callback: Any) -> None:
+        callback.set_params(done.values["params"])
+        callback.set_model(model)
+        callback.on_train_begin()
+
+    there = _variables(model, callbacks)
+    callback_state.begin_those_without(there, done.arrays, callbacks, begin)
     there = _variables(model, callbacks)
     for name, variable in there.items():
         if name in done.arrays:
