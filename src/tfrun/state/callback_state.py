@@ -120,8 +120,7 @@ def put_back(callbacks: Sequence[Any], states: Sequence[Any], arrays: dict[str, 
             callback.set_state(plain_data.decode(state["state"], arrays))
         for name, value in state["attributes"].items():
             with contextlib.suppress(LookupError):  # a function of code that was another then
-                kept = plain_data.decode(value, arrays)
-                setattr(callback, name, plain_data.settled(getattr(callback, name, None), kept))
+                setattr(callback, name, plain_data.decode(value, arrays))
 
 
 def _take(callback: Any, arrays: dict[str, NDArray], name: str) -> dict[str, Any]:

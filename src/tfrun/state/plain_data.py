@@ -134,32 +134,15 @@ def _drawn(generator: Any) -> Any:
 
 
 def _generator(kind: str, drawn: Any) -> Any:
-    made: Any = random.Random()
-    if kind != "Random":
-        bits = getattr(np.random, drawn["bit_generator"])()
-        made = np.random.Generator(bits) if kind == "Generator" else np.random.RandomState(bits)
-    _go_on(made, drawn)
+    """One that draws as another one would from here on; the other may be the data's too."""
+    if kind == "Random":
+        made: Any = random.Random()
+        made.setstate(drawn)
+        return made
+    bits = getattr(np.random, drawn["bit_generator"])()
+    if kind == "Generator":
+        bits.state = drawn
+        return np.random.Generator(bits)
+    made = np.random.RandomState(bits)
+    made.set_state(drawn)
     return made
-
-
-def settled(there: Any, kept: Any) -> Any:
-    """What holds from here on: what was kept, or of random generators the one that is there.
-
-    Others may draw from it too; it goes on as the one that was kept.
-    """
-    bits = [getattr(each, "bit_generator", None) for each in (there, kept)]
-    if type(kept) not in GENERATORS or type(there) is not type(kept):
-        return kept
-    if type(bits[0]) is not type(bits[1]):
-        return kept
-    _go_on(there, _drawn(kept))
-    return there
-
-
-def _go_on(generator: Any, drawn: Any) -> None:
-    if isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = drawn
-    elif isinstance(generator, np.random.RandomState):
-        generator.set_state(drawn)
-    else:
-        generator.setstate(drawn)
