@@ -155,9 +155,10 @@ class FitKeeper(Keeper):
         new = {name: v for name, v in found.items() if name not in self._variables}
         self._as_made |= variable_values.held(new)
         self._step_random = random_state.take()  # of which tracing has drawn what it needs
-        assigned = self._assigned_by_steps()
-        self._ungated |= assigned
-        self._held = {**variable_values.held(assigned), **self._held}
+        if self._step_began is not None:
+            assigned = self._assigned_by_steps()
+            self._ungated |= assigned
+            self._held = {**variable_values.held(assigned), **self._held}
         commit = self._commit
         if commit is None or self._step_began is None or not self._unbuilt:
             return
@@ -335,7 +336,7 @@ class FitKeeper(Keeper):
 
     def _hold_everything(self) -> None:
         self._look_at_variables()
-        self._held = variable_values.held(self._held_here)
+        self._held = self._hold_variables()
         self._held_metrics = self._totals()
         arrays: dict[str, NDArray] = {}
         self._held_callbacks = callback_state.take(self._callbacks, arrays), arrays
@@ -343,6 +344,9 @@ class FitKeeper(Keeper):
 
     def _nothing_is_new(self) -> None:
         self._as_made, self._step_random = {}, None
+
+    def _hold_variables(self) -> dict[str, tf.Tensor]:
+        return variable_values.held(self._held_here)
 
     def release(self) -> None:
         self._held, self._held_callbacks, self._held_metrics = {}, None, None
