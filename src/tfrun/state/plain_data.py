@@ -6,6 +6,7 @@ one run of the script finds them where another did; and what random generators h
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 import types
@@ -119,9 +120,11 @@ def _called(where: str) -> Any:
     """What a name stands for in this process; None for nothing."""
     module, _, names = where.partition(":")
     found: Any = sys.modules.get(module)
-    for name in names.split("."):
-        found = getattr(found, name, None)
-    return found
+    with contextlib.suppress(Exception):  # a module that imports others only then may fail
+        for name in names.split("."):
+            found = getattr(found, name)
+        return found
+    return None
 
 
 def _drawn(generator: Any) -> Any:
