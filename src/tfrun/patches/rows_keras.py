@@ -13,6 +13,8 @@ _SAVING = f"{_KERAS}.saving.saving_api"
 _TRAINER = "keras.src.backend.tensorflow.trainer"
 _BASE = f"{_TRAINER}:TensorFlowTrainer"
 _MODEL = "keras.src.models.model:Model"
+_CONVS = "keras.src.layers.convolutional"
+_NORM = "keras.src.layers.normalization.batch_normalization:BatchNormalization"
 _LOSS = "keras.src.losses.loss"
 _OPTIMIZER = "keras.src.optimizers.base_optimizer:BaseOptimizer"
 _TENSORFLOW_OPTIMIZER = "keras.src.backend.tensorflow.optimizer:TFOptimizer"
@@ -122,9 +124,7 @@ VARIABLES = (
     ),
     Patch(
         targets={
-            "keras.src.layers.normalization.batch_normalization:BatchNormalization._moments": (
-                "masked_statistics:synchronize"
-            ),
+            f"{_NORM}._moments": "masked_statistics:synchronize",
         },
         issue="`BatchNormalization(synchronized=True)` of what has a mask silently takes the "
         "statistics of each replica's own part",
@@ -142,17 +142,11 @@ VARIABLES = (
     ),
     Patch(
         targets={
-            "keras.src.layers.convolutional.base_conv:BaseConv.call": "empty_batches:give_a_row",
-            "keras.src.layers.convolutional.conv1d:Conv1D.call": "empty_batches:give_a_row",
-            "keras.src.layers.convolutional.base_depthwise_conv:BaseDepthwiseConv.call": (
-                "empty_batches:give_a_row"
-            ),
-            "keras.src.layers.convolutional.base_separable_conv:BaseSeparableConv.call": (
-                "empty_batches:give_a_row"
-            ),
-            "keras.src.layers.convolutional.base_conv_transpose:BaseConvTranspose.call": (
-                "empty_batches:give_a_row"
-            ),
+            f"{_CONVS}.base_conv:BaseConv.call": "empty_batches:give_a_row",
+            f"{_CONVS}.conv1d:Conv1D.call": "empty_batches:give_a_row",
+            f"{_CONVS}.base_depthwise_conv:BaseDepthwiseConv.call": "empty_batches:give_a_row",
+            f"{_CONVS}.base_separable_conv:BaseSeparableConv.call": "empty_batches:give_a_row",
+            f"{_CONVS}.base_conv_transpose:BaseConvTranspose.call": "empty_batches:give_a_row",
             "keras.src.layers.pooling.base_pooling:BasePooling.call": "empty_batches:give_a_row",
         },
         issue="oneDNN gives the convolution of a batch without a sample, as a worker may have of a "
