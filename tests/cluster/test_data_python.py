@@ -21,7 +21,7 @@ OURS = {
     "nothing is lost between calls": [[1.5, 5.5, 9.5], [[12, 1], [12, 1]], 18.0],
     # Each validation begins with the two batches that Keras has looked at, and goes on.
     "nothing is lost between validations": 8.0,
-    # Steps 0 to 3, then 4 to 6.
+    # Steps 0 to 3, then 4 to 23.
     "nothing is lost in an epoch that ends early": 24.0,
 }
 # Of three, the shares are uneven. What one worker does is what plain Python does: every day

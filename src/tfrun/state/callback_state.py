@@ -24,9 +24,8 @@ from tfrun.state import plain_data
 _NOT_STATE = frozenset({"params", "_model", "model", "validation_data", "verbose"})
 # What these remember belongs to their open files and to the terminal.
 _STATELESS = (keras.callbacks.ProgbarLogger, keras.callbacks.CSVLogger)
-
-
-_HELD = re.compile(re.escape(PREFIX) + r"\w+\.\w+/\d+\.\d+$")  # as `variables` names them
+# As `variables` names them, with the number of the callback.
+_HELD = re.compile(re.escape(PREFIX) + r"\w+\.\w+/(\d+)\.\d+$")
 
 
 class StandIn(keras.callbacks.Callback):
@@ -83,12 +82,8 @@ def begin_those_without(
       callbacks: of the training.
       begin: shows one of them the training's begin.
     """
-    numbers = {
-        int(name.rsplit("/", 1)[1].partition(".")[0])
-        for name in kept
-        if name.startswith(PREFIX) and name not in there and _HELD.match(name)
-    }
-    for number in sorted(numbers):
+    missing = filter(None, (_HELD.match(name) for name in kept if name not in there))
+    for number in sorted({int(name[1]) for name in missing}):
         if number < len(callbacks):
             begin(inner(callbacks[number]))
 
@@ -137,7 +132,7 @@ def _take(callback: Any, arrays: dict[str, NDArray], name: str) -> dict[str, Any
         try:
             taken["attributes"][key] = plain_data.encode(value, mine, f"{name}/{key}")
         except TypeError:
-            continue  # a model, a function, an open file
+            continue  # a model, a function without a name, an open file
         arrays.update(mine)
     return taken
 

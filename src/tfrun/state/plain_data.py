@@ -12,7 +12,7 @@ import sys
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ _NAMED = (types.FunctionType, types.BuiltinFunctionType, np.ufunc, type)
 _OF_ITEMS: dict[str, Any] = {one.__name__: one for one in (tuple, set, frozenset)}
 # And that are made of a dictionary.
 _OF_PAIRS: dict[str, Any] = {one.__name__: one for one in (Counter, OrderedDict)}
-GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
+_GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 
 
 def encode(value: Any, arrays: dict[str, NDArray], name: str) -> Any:
@@ -50,7 +50,7 @@ def encode(value: Any, arrays: dict[str, NDArray], name: str) -> Any:
             return {"dict": pairs}
         case bytes():
             return {"bytes": value.hex()}
-        case PurePath() if isinstance(value, Path):
+        case Path():
             return {"path": str(value)}
         case deque() if type(value) is deque:
             return {"deque": [encode(list(value), arrays, name), value.maxlen]}
@@ -65,7 +65,7 @@ def encode(value: Any, arrays: dict[str, NDArray], name: str) -> Any:
         return {kind: [encode(item, arrays, name) for item in value]}
     if type(value) is _OF_PAIRS.get(kind):
         return {kind: encode(dict(value), arrays, name)}
-    if type(value) in GENERATORS:
+    if type(value) in _GENERATORS:
         return {"generator": [kind, encode(_drawn(value), arrays, name)]}
     if isinstance(value, _NAMED) and _called(where := _name_of(value)) is value:
         return {"named": where}

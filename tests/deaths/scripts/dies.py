@@ -325,9 +325,7 @@ def data():
 def model_of():
     inputs = keras.Input((6,))
     hidden = Dense(8, activation="relu")(inputs)
-    if KIND == "rows" or KIND.startswith(
-        "optimizer"
-    ):  # of a table: which ones differs from replica to replica
+    if KIND.startswith(("rows", "optimizer")):  # of a table: each replica has others
         numbers = keras.ops.cast(inputs * 16, "int32")
         rows = keras.layers.Flatten()(keras.layers.Embedding(16, 2)(numbers))
         hidden = keras.layers.Concatenate()([hidden, rows])

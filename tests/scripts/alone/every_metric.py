@@ -17,7 +17,6 @@ many = rng.integers(0, 2, (38, 3)).astype("float64")
 numbers = np.stack([x.sum(1), np.abs(x).sum(1)], axis=1) + 0.1 * rng.normal(size=(38, 2))
 
 
-
 def squared(a, b):
     return (a - b) ** 2
 
