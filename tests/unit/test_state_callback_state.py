@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import keras
 import numpy as np
 
-from tfrun.state import callback_state
+from tfrun.state import callback_memory
 from tfrun.train.chief_callbacks import ChiefOnly
 
 
 def over(before: list[Any], after: list[Any]) -> None:
+    """As in another process, in which the second ones are in the place of the first ones."""
     arrays: dict = {}
-    states = callback_state.take(before, arrays)
-    callback_state.put_back(after, states, arrays)
+    memory = callback_memory.Memory(before)
+    states = json.loads(json.dumps(memory.kept(memory.take(before), arrays)))
+    callback_memory.Memory(after).put_back(after, states, arrays)
 
 
 def test_early_stopping_keeps_its_best_weights() -> None:

@@ -12,6 +12,7 @@ from tfrun.job.settings import ROUND, settings
 
 _place: Mapping[str, str] | None = None  # of a process that has moved to another round
 _asked_by = ""  # how the script has asked for this worker's place, where it does not stay for that
+_has_asked = False  # and whether it has at all
 _one_for_good = ""  # why this worker computes one replica, and starts again when another one dies
 
 
@@ -135,9 +136,15 @@ def take_one_for_good(why: str) -> bool:
 
 def note_asked(how: str) -> None:
     """Notes that the script has asked for its place, and may go by an answer that grows old."""
-    global _asked_by
+    global _asked_by, _has_asked
+    _has_asked = True
     if not _asked_by and settings().in_place == "auto":
         _asked_by = f"the script has asked for its place: {how}"
+
+
+def has_asked() -> bool:
+    """Whether the script knows this worker's place, and may have values that are its alone."""
+    return _has_asked
 
 
 def why_not_stay() -> str:

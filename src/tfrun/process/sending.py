@@ -109,13 +109,14 @@ def _own_modules() -> list[ModuleType]:
         file = getattr(module, "__file__", None)
         if not isinstance(file, str) or name in ("__main__", "__mp_main__"):
             continue
-        if getattr(module, "__name__", None) == name and not _is_installed(file):
+        if getattr(module, "__name__", None) == name and not is_installed(file):
             found.append(module)
     return found
 
 
 @functools.lru_cache(maxsize=8192)
-def _is_installed(file: str) -> bool:
+def is_installed(file: str) -> bool:
+    """Whether a file is of Python's own library, or of a package that was installed."""
     return os.path.realpath(file).startswith(_INSTALLED)
 
 

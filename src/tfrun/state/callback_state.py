@@ -1,29 +1,24 @@
-"""Saves and restores what callbacks remember.
+"""What is special to callbacks where a training goes on: their variables, their files.
 
-A callback with `get_state()` and `set_state(state)` says itself what it remembers. Of any other
-one it is the attributes that hold plain data (plain_data.py). That is all that Keras's own
-callbacks decide by: also functions, for `min_delta` has its sign with a `monitor_op`.
+What they remember else is in callback_memory.py.
 """
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
-from numpy.typing import NDArray
 
 from tfrun.engine import script_state
 from tfrun.engine.script_state import PREFIX
 from tfrun.job.world import world
-from tfrun.state import plain_data
 
-_NOT_STATE = frozenset({"params", "_model", "model", "validation_data", "verbose"})
+NOT_STATE = frozenset({"params", "_model", "model", "validation_data", "verbose"})
 # What these remember belongs to their open files and to the terminal.
-_STATELESS = (keras.callbacks.ProgbarLogger, keras.callbacks.CSVLogger)
+STATELESS = (keras.callbacks.ProgbarLogger, keras.callbacks.CSVLogger)
 # As `variables` names them, with the number of the callback.
 _HELD = re.compile(re.escape(PREFIX) + r"\w+\.\w+/(\d+)\.\d+$")
 
@@ -56,10 +51,10 @@ def variables(callbacks: Iterable[Any], besides: Iterable[Any]) -> dict[str, Any
     known = {id(variable) for variable in besides}
     found: dict[str, Any] = {}
     for number, callback in enumerate(map(inner, callbacks)):
-        if isinstance(callback, _STATELESS) or _says_itself(callback):
+        if isinstance(callback, STATELESS) or says_itself(callback):
             continue
         for key, value in vars(callback).items():
-            held = () if key in _NOT_STATE else _variables_of(value)
+            held = () if key in NOT_STATE else _variables_of(value)
             for i, variable in enumerate(held):
                 if id(variable) not in known and script_state.is_kept(variable):
                     known.add(id(variable))
@@ -99,45 +94,8 @@ def _variables_of(value: Any) -> list[Any]:
     return [variable for item in items for variable in _variables_of(item)]
 
 
-def take(callbacks: Iterable[Any], arrays: dict[str, NDArray]) -> list[Any]:
-    """Returns what each callback remembers, as JSON; arrays go into `arrays`."""
-    return [
-        _take(inner(callback), arrays, f"callbacks/{i}") for i, callback in enumerate(callbacks)
-    ]
-
-
-def put_back(callbacks: Sequence[Any], states: Sequence[Any], arrays: dict[str, NDArray]) -> None:
-    """Gives each callback what its namesake remembered, in the same `fit` of the earlier run."""
-    for callback, state in zip(map(inner, callbacks), states, strict=False):
-        if state["class"] != type(callback).__name__:
-            continue
-        if "state" in state:
-            callback.set_state(plain_data.decode(state["state"], arrays))
-        for name, value in state["attributes"].items():
-            with contextlib.suppress(LookupError):  # a function of code that was another then
-                setattr(callback, name, plain_data.decode(value, arrays))
-
-
-def _take(callback: Any, arrays: dict[str, NDArray], name: str) -> dict[str, Any]:
-    taken: dict[str, Any] = {"class": type(callback).__name__, "attributes": {}}
-    if isinstance(callback, _STATELESS):
-        return taken
-    if _says_itself(callback):
-        taken["state"] = plain_data.encode(callback.get_state(), arrays, name)
-        return taken
-    for key, value in vars(callback).items():
-        if key in _NOT_STATE:
-            continue
-        mine: dict[str, NDArray] = {}
-        try:
-            taken["attributes"][key] = plain_data.encode(value, mine, f"{name}/{key}")
-        except TypeError:
-            continue  # a model, a function without a name, an open file
-        arrays.update(mine)
-    return taken
-
-
-def _says_itself(callback: Any) -> bool:
+def says_itself(callback: Any) -> bool:
+    """Whether a callback has `get_state` and `set_state`, and so decides what is kept."""
     return callable(getattr(callback, "get_state", None)) and hasattr(callback, "set_state")
 
 

@@ -27,6 +27,7 @@ from tfrun.job.errors import TfrunError
 from tfrun.job.settings import settings
 from tfrun.process import channel
 from tfrun.state import (
+    callback_memory,
     callback_state,
     fit_keeper,
     kept_outside,
@@ -43,11 +44,17 @@ BUDGET = 1 << 30  # bytes of shared memory for the models of all calls
 
 
 def of_fit(
-    model: Any, history: Any, callbacks: Sequence[Any], data: Any, begun: Sequence[Any]
+    call: int,
+    model: Any,
+    history: Any,
+    callbacks: Sequence[Any],
+    data: Any,
+    begun: Sequence[Any],
 ) -> Snapshot | None:
     """What a `fit` has returned and left; None, which is said, where that cannot be kept.
 
-    `begun` says how often it has begun its data, and that of its validations.
+    `call` is its number in the script, and `begun` says how often it has begun its data, and that
+    of its validations.
     """
     found = _variables(model, callbacks)
     arrays: dict[str, NDArray] = dict(
@@ -61,6 +68,7 @@ def of_fit(
         text += " but after a failure this `fit` would have to train again."
         channel.emit(reports.WorkerNotice(text=text))
         return None
+    memory = callback_memory.of_call(call, callbacks)
     values = {
         "optimizers": variable_values.trained(
             model.variables, variable_values.optimizers_of(model)
@@ -68,7 +76,7 @@ def of_fit(
         "history": encoded,
         "epoch": list(history.epoch),
         "params": {k: v for k, v in (history.params or {}).items() if isinstance(v, int)},
-        "callbacks": callback_state.take(callbacks, arrays),
+        **memory.kept(memory.take(callbacks), arrays),
         "random": random_state.encode(random_state.take(), arrays),
         "begun": list(begun),
         "draws": Drawn.any,
@@ -98,17 +106,24 @@ def write(folder: Path, call: int, left: Snapshot, *, models: Sequence[Any]) -> 
 
 
 def replay(
-    done: Snapshot, model: Any, callbacks: Sequence[Any], data: Any, build: Callable[[], Any]
+    call: int,
+    done: Snapshot,
+    model: Any,
+    callbacks: Sequence[Any],
+    data: Any,
+    build: Callable[[], Any],
 ) -> Any:
     """Gives back what the call has returned, and the model as it stood.
 
     Args:
+      call: its number in the script.
       done: from `of_fit`.
       model: the model in the script that runs again.
       callbacks: the user's.
       data: what `fit` was given.
       build: makes the variables of a model that has none yet, and goes past its data.
     """
+    memory = callback_memory.of_call(call, callbacks)
     build()
     fit_keeper.build_what_steps_make(model, done)
 
@@ -124,7 +139,7 @@ def replay(
         if name in done.arrays:
             variable_values.assign(variable, done.arrays[name])
     kept_outside.tell_missing(there, done)
-    callback_state.put_back(callbacks, done.values["callbacks"], done.arrays)
+    memory.put_back(callbacks, done.values, done.arrays)
     if isinstance(data, Dataset) and done.values["position"]:
         epoch, step = done.values["position"]
         data.advance(Position(epoch=epoch, step=step))

@@ -16,7 +16,8 @@ from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import commit as commits
 from tfrun.engine import empty_step, script_state, state_slots, variable_values
-from tfrun.state import callback_state, plain_data, random_state
+from tfrun.state import callback_memory, callback_state, plain_data, random_state
+from tfrun.state.callback_memory import Taken
 from tfrun.state.keeper import Keeper
 from tfrun.state.snapshot import Place, Snapshot
 
@@ -26,12 +27,12 @@ class Before(NamedTuple):
 
     Attributes:
       random: what the global random generators held.
-      callbacks: what callbacks remembered, and the arrays of that.
+      callbacks: what callbacks remembered.
       held: what variables held that callbacks may draw from or set, by name.
     """
 
     random: random_state.State
-    callbacks: tuple[list[Any], dict[str, NDArray]]
+    callbacks: Taken
     held: dict[str, tf.Tensor]
 
 
@@ -70,7 +71,9 @@ class FitKeeper(Keeper):
         self._held: dict[str, tf.Tensor] = {}
         self._of_callbacks: dict[str, Any] = {}  # variables
         self._held_here: dict[str, Any] = {}  # the variables of which that is
-        self._held_callbacks: tuple[list[Any], dict[str, NDArray]] | None = None
+        self._memory = callback_memory.of_call(call, callbacks)
+        self._memory.begun(callbacks)
+        self._held_callbacks: Taken | None = None
         self._held_metrics: NDArray | None = None
         self._step_totals: tf.Tensor | None = None  # of the metrics, when a step began
         self._before: Before | None = None
@@ -127,8 +130,7 @@ class FitKeeper(Keeper):
         numbers = {n: v for n, v in self._held_here.items() if v.shape == ()}
         chosen = {**numbers, **self._ungated, **self._of_callbacks}
         held = variable_values.held(chosen)
-        arrays: dict[str, NDArray] = {}
-        callbacks = callback_state.take(self._callbacks, arrays), arrays
+        callbacks = self._memory.take(self._callbacks)
         self._before = Before(random=random_state.take(), callbacks=callbacks, held=held)
 
     def step_begins(self) -> None:
@@ -235,11 +237,7 @@ class FitKeeper(Keeper):
         held = {**held, **as_made}
         arrays.update({name: value.numpy() for name, value in as_made.items()})
         held_callbacks = before.callbacks if before is not None else self._held_callbacks
-        if held_callbacks is not None:
-            callbacks, extra = held_callbacks
-            arrays.update(extra)
-        else:
-            callbacks = callback_state.take(self._callbacks, arrays)
+        taken = held_callbacks or self._memory.take(self._callbacks)
         if place.step:
             arrays["metrics"] = self._metrics_held(totals)
         values = {
@@ -249,7 +247,7 @@ class FitKeeper(Keeper):
             "begun": list(self.begun),
             "reads": self._data_read(place.step - self.ahead),
             "optimizers": self._trained,
-            "callbacks": callbacks,
+            **self._memory.kept(taken, arrays),
             "draws": Drawn.any,
             "agreed": self._plan.agreed,
             "logs": plain_data.encode(_plain(self.logs), arrays, "logs"),
@@ -287,7 +285,7 @@ class FitKeeper(Keeper):
         build_what_steps_make(self._model, kept)
 
     def _put_back(self, kept: Snapshot) -> None:
-        callback_state.put_back(self._callbacks, kept.values["callbacks"], kept.arrays)
+        self._memory.put_back(self._callbacks, kept.values, kept.arrays)
 
     @property
     def _metric_variables(self) -> Sequence[Any]:
@@ -338,8 +336,7 @@ class FitKeeper(Keeper):
         self._look_at_variables()
         self._held = self._hold_variables()
         self._held_metrics = self._totals()
-        arrays: dict[str, NDArray] = {}
-        self._held_callbacks = callback_state.take(self._callbacks, arrays), arrays
+        self._held_callbacks = self._memory.take(self._callbacks)
         self._nothing_is_new()
 
     def _nothing_is_new(self) -> None:

@@ -22,7 +22,7 @@ from tfrun.job.settings import settings
 from tfrun.job.world import why_not_stay, world
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
-from tfrun.state import finished_calls, leave_round, plain_data, random_state
+from tfrun.state import callback_memory, finished_calls, leave_round, plain_data, random_state
 from tfrun.state.callback_state import acts_before_steps, append_to_logs
 from tfrun.state.durable_checkpoints import Saved
 from tfrun.state.fit_data import FitData, stand_of
@@ -77,7 +77,9 @@ class FitSession(StayingSession):
             return None
         # Another `fit` may go on in the same data.
         self._reads.pass_by(done, len(done.values["epoch"]))
-        history = finished_calls.replay(done, self._model, callbacks, self._data, build)
+        history = finished_calls.replay(
+            self.number, done, self._model, callbacks, self._data, build
+        )
         self.passed_by(iterations_of(self._model))
         return history
 
@@ -87,7 +89,7 @@ class FitSession(StayingSession):
 
         def left() -> Snapshot | None:
             read = self._data, self._reads.stand
-            return finished_calls.of_fit(self._model, history, callbacks, *read)
+            return finished_calls.of_fit(self.number, self._model, history, callbacks, *read)
 
         self.record(left, self._iterations(), models=[self._model])
         optimizer_shards.end(self._model, self._strategy)
@@ -106,6 +108,7 @@ class FitSession(StayingSession):
           executed: gives the steps of the epoch that are done, of the number of the last one.
         """
         self._kept, self._callbacks = self.begin(), callbacks
+        callback_memory.of_call(self.number, callbacks).stayed = self._stayed
         initial_values.make_alone(wanted=not self.why_not_stay())
         if self._kept is not None:
             self._at = self._reads.go_on(self._kept)

@@ -87,6 +87,18 @@ def tell_missing(there: Mapping[str, Any], kept: Snapshot) -> None:
     channel.emit(reports.WorkerNotice(text=text))
 
 
+def tell_lost(names: Iterable[str]) -> None:
+    """Says what callbacks hold that has begun anew, by their names."""
+    if not (new := _to_tell(names)):
+        return
+    text = (
+        f"callbacks hold what has begun anew with this process: {', '.join(new[:_MOST])}. What "
+        "it had come to, only itself knows. Give the callback `get_state()` and "
+        "`set_state(state)`, or let it keep numbers, lists and arrays as attributes"
+    )
+    channel.emit(reports.WorkerNotice(text=text))
+
+
 def _to_tell(those: Iterable[str]) -> list[str]:
     """Of these what nobody has been told of, which is told now; on the chief alone."""
     new = [one for one in those if one not in _told] if world().is_chief else []

@@ -13,6 +13,7 @@ first step is traced. Each death leaves a file then, "death-NUMBER" with the rou
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import json
 import os
@@ -21,6 +22,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import keras
 import numpy as np
@@ -199,6 +201,68 @@ class DrawsRate(keras.callbacks.Callback):
         rate.assign(0.9 * rate + 0.001 * drawn * self.called)
 
 
+class Phase(enum.Enum):
+    WARM = 1.0
+    LATE = 0.5
+
+
+class Averaged:
+    """A running mean, and how it came about."""
+
+    def __init__(self):
+        self.mean, self.phase, self.seen = 1.0, Phase.WARM, []
+
+    def update(self, value):
+        self.seen.append(round(float(value), 5))
+        self.mean = 0.8 * self.mean + 0.2 * float(value)
+        self.phase = Phase.LATE if len(self.seen) > 5 else Phase.WARM
+
+
+COLLECTED, LEAST = [], None
+
+
+class Reaches(keras.callbacks.Callback):
+    """Trains on with what is in globals, in an object of its own, and in its class."""
+
+    rates: ClassVar[dict] = {}
+
+    def __init__(self):
+        super().__init__()
+        self.averaged = Averaged()
+
+    def on_train_batch_begin(self, batch, logs=None):
+        COLLECTED.append(batch)
+        rate = self.model.optimizer.learning_rate
+        rate.assign(0.01 + 0.001 * (len(COLLECTED) % 7) * self.averaged.phase.value)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.averaged.update(logs["loss"])
+
+    def on_epoch_end(self, epoch, logs=None):
+        global LEAST
+        LEAST = logs["loss"] if LEAST is None else min(LEAST, logs["loss"])
+        self.rates[epoch] = LEAST + self.averaged.mean + len(self.averaged.seen)
+        first, *others = self.model.get_weights()
+        self.model.set_weights([first * (1 + 1e-3 * sum(self.rates.values())), *others])
+
+
+def reaching(model):
+    """Callbacks that are functions, with what is around them."""
+    steps, tracker = 0, Averaged()
+
+    def count(batch, logs, since=[0]):  # noqa: B006
+        nonlocal steps
+        steps, since[0] = steps + 1, since[0] + batch
+        tracker.update(steps + since[0])
+
+    def shrink(epoch, logs):
+        first, *others = model.get_weights()
+        model.set_weights([first * (1 - 1e-5 * tracker.mean), *others])
+
+    by_functions = keras.callbacks.LambdaCallback(on_train_batch_end=count, on_epoch_end=shrink)
+    return [Reaches(), by_functions]
+
+
 class Holds(keras.callbacks.Callback):
     """Has a metric, and a copy of the model that follows it, and trains on with what they hold."""
 
@@ -372,6 +436,8 @@ def fits(model):
         ]
     if KIND == "holds":
         callbacks.insert(0, Holds(model))
+    if KIND == "reaches":
+        callbacks = [*reaching(model), *callbacks]
     if KIND == "best":
         stopping, plateau = keras.callbacks.EarlyStopping, keras.callbacks.ReduceLROnPlateau
         saving = keras.callbacks.ModelCheckpoint

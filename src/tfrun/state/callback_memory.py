@@ -1,0 +1,298 @@
+"""What the callbacks of a training remember, and what else their code has changed.
+
+A callback with `get_state()` and `set_state(state)` says itself what it remembers. Of any other
+one it is the attributes that hold plain data (plain_data.py). That is all that Keras's own
+callbacks decide by: also functions, for `min_delta` has its sign with a `monitor_op`. Besides it
+is what the code of callbacks reaches outside of them (reached_values.py), and objects of the
+script's own that they hold: of these, what has changed since the training began.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from tfrun.job.world import has_asked
+from tfrun.state import kept_outside, plain_data
+from tfrun.state.callback_state import NOT_STATE, STATELESS, inner, says_itself
+from tfrun.state.plain_data import is_of_script, is_own
+from tfrun.state.reached_values import Reached, reached
+
+# More items outside of callbacks are a training's data, which no callback collects.
+_MOST_ITEMS = 20_000
+_OF_ITERATORS = {"builtins", "itertools", "tensorflow"}  # modules; a file is another thing
+# Their state is known otherwise, or is none.
+_OTHERS = (
+    *(keras.callbacks.Callback, keras.Layer, keras.Metric, keras.Optimizer, keras.Loss),
+    *(keras.utils.PyDataset, tf.Module, BaseException, type),
+)
+
+
+class _Held(NamedTuple):
+    """A value as it was.
+
+    Attributes:
+      value: as JSON.
+      arrays: of it, by name.
+    """
+
+    value: Any
+    arrays: dict[str, NDArray]
+
+    def is_as(self, other: _Held | None) -> bool:
+        """Whether both are the same, as far as can be told; large arrays only by what they are."""
+        if other is None or self.value != other.value:
+            return False
+        pairs = ((array, other.arrays[key]) for key, array in self.arrays.items())
+        return all(a is b or _are_small_and_same(a, b) for a, b in pairs)
+
+
+def _are_small_and_same(a: NDArray, b: NDArray) -> bool:
+    is_small = a.nbytes == b.nbytes <= plain_data.SMALL
+    return is_small and (a.dtype, a.shape) == (b.dtype, b.shape) and a.tobytes() == b.tobytes()
+
+
+class _OfOne(NamedTuple):
+    """Of one callback: the name of its class, what it says itself, its attributes."""
+
+    name: str
+    state: _Held | None
+    attributes: dict[str, _Held]
+
+
+class Taken(NamedTuple):
+    """What there was at a time.
+
+    Attributes:
+      callbacks: of each of them.
+      outside: of places outside of them, by their names.
+      lost: what cannot be kept, as people know it.
+    """
+
+    callbacks: list[_OfOne]
+    outside: dict[str, _Held]
+    lost: list[str]
+
+
+class _There(NamedTuple):
+    """Places outside of callbacks as they are now, by their names.
+
+    Attributes:
+      values: what is there, and what sets it.
+      objects: those of the script's own classes, whose attributes are such places.
+    """
+
+    values: dict[str, tuple[Any, Callable[[Any], object]]]
+    objects: dict[str, Any]
+
+
+class Memory:
+    """Of the callbacks of one training, while it lasts in this process.
+
+    Args:
+      callbacks: before they see it begin.
+
+    Attributes:
+      stayed: the training goes on in its process, in which nothing is lost.
+    """
+
+    def __init__(self, callbacks: Sequence[Any]) -> None:
+        self.stayed = False
+        self._places: dict[str, Reached] = {}
+        self._data: set[str] = set()  # the places of large values
+        self._first = self._looked_at(callbacks).outside
+        self._begun: Taken | None = None
+
+    def begun(self, callbacks: Sequence[Any]) -> None:
+        """They have seen it begin; in a process that stays, perhaps once more."""
+        if self._begun is None:
+            known = set(self._places)
+            self._begun = self._looked_at(callbacks)
+            new = self._places.keys() - known
+            self._first |= {n: v for n, v in self._begun.outside.items() if n in new}
+
+    def _looked_at(self, callbacks: Sequence[Any]) -> Taken:
+        self._places = {**reached(map(inner, callbacks)), **self._places}
+        values = self._there(callbacks).values.items()
+        self._data |= {name for name, (value, _) in values if _is_large(value, [_MOST_ITEMS])}
+        return self.take(callbacks)
+
+    def take(self, callbacks: Sequence[Any]) -> Taken:
+        """What there is now."""
+        lost: list[str] = []
+        each = [_of_one(i, inner(callback), lost) for i, callback in enumerate(callbacks)]
+        values = self._there(callbacks).values.items()
+        every = ((name, _held(value, f"outside/{name}")) for name, (value, _) in values)
+        outside = {name: held for name, held in every if held is not None}
+        return Taken(each, outside, list(dict.fromkeys(lost)))
+
+    def _there(self, callbacks: Sequence[Any]) -> _There:
+        there = _There({}, {})
+        for i, callback in enumerate(map(inner, callbacks)):
+            if not (isinstance(callback, STATELESS) or says_itself(callback)):
+                for key, value in list(vars(callback).items()):
+                    if key not in NOT_STATE and is_own(value):
+                        _find(there, f"{i}.{key}", value, partial(setattr, callback, key))
+        for name, place in self._places.items():
+            with contextlib.suppress(LookupError):
+                _find(there, name, place.get(), place.put)
+        for name in self._data & there.values.keys():
+            del there.values[name]
+        return there
+
+    def kept(self, taken: Taken, arrays: dict[str, NDArray]) -> dict[str, Any]:
+        """Returns as JSON what another process needs; arrays go into `arrays`.
+
+        Once the script has asked which worker this is, what callbacks have not changed since the
+        training began may be this worker's own.
+        """
+        begun = self._begun.callbacks if self._begun and has_asked() else []
+        callbacks = []
+        for i, one in enumerate(taken.callbacks):
+            mine = begun[i].attributes if i < len(begun) else {}
+            changed = {n: held for n, held in one.attributes.items() if not held.is_as(mine.get(n))}
+            found: dict[str, Any] = {"class": one.name, "attributes": _put(changed, arrays)}
+            if one.state is not None:
+                found |= _put({"state": one.state}, arrays)
+            callbacks.append(found)
+        first, now = self._first, taken.outside.items()
+        outside = _put({n: held for n, held in now if not held.is_as(first.get(n))}, arrays)
+        return {"callbacks": callbacks, "outside": outside, "lost": taken.lost}
+
+    def put_back(
+        self, callbacks: Sequence[Any], values: dict[str, Any], arrays: dict[str, NDArray]
+    ) -> None:
+        """Gives back what there was in the same training of an earlier run.
+
+        Args:
+          callbacks: the namesakes of those of that run.
+          values: from `kept`.
+          arrays: likewise.
+        """
+        both = zip(map(inner, callbacks), values["callbacks"], strict=False)
+        for i, (callback, state) in enumerate(both):
+            if state["class"] != type(callback).__name__:
+                continue
+            if "state" in state:
+                callback.set_state(plain_data.decode(state["state"], arrays))
+            if has_asked() and self._begun:
+                _undo(vars(callback), self._begun.callbacks[i].attributes, state["attributes"])
+            for name, value in state["attributes"].items():
+                with contextlib.suppress(LookupError):  # a function of code that was another then
+                    now = vars(callback).get(name)
+                    setattr(callback, name, plain_data.restored(now, value, arrays))
+        self._put_back_outside(self._there(callbacks), values.get("outside", {}), arrays)
+        if not self.stayed:
+            kept_outside.tell_lost(values.get("lost", ()))
+
+    def _put_back_outside(
+        self, there: _There, kept: dict[str, Any], arrays: dict[str, NDArray]
+    ) -> None:
+        for name, (value, put) in there.values.items():
+            held = self._first.get(name)
+            now = None if held is None or name in kept else _held(value, f"outside/{name}")
+            if held is not None and now is not None and not now.is_as(held):
+                put(plain_data.restored(value, held.value, held.arrays))
+        for name, value in kept.items():
+            holder, _, key = name.rpartition(".")
+            with contextlib.suppress(LookupError):
+                if name in there.values:
+                    now, put = there.values[name]
+                    put(plain_data.restored(now, value, arrays))
+                elif name in self._places:
+                    self._places[name].put(plain_data.decode(value, arrays))
+                elif holder in there.objects:
+                    vars(there.objects[holder])[key] = plain_data.decode(value, arrays)
+
+
+_of_call: tuple[int, Memory] | None = None
+
+
+def of_call(number: int, callbacks: Sequence[Any]) -> Memory:
+    """The one of a training, by its number in the script; the same where it begins anew here."""
+    global _of_call
+    if _of_call is None or _of_call[0] != number:
+        _of_call = number, Memory(callbacks)
+    return _of_call[1]
+
+
+def _find(there: _There, name: str, value: Any, put: Callable[[Any], object]) -> None:
+    """Adds a place, or those of the attributes of an object that is there."""
+    if isinstance(value, _OTHERS):
+        return
+    if not is_own(value):
+        there.values[name] = value, put
+    elif not any(value is one for one in there.objects.values()):
+        there.objects[name] = value
+        for key, item in list(vars(value).items()):
+            _find(there, f"{name}.{key}", item, partial(vars(value).__setitem__, key))
+
+
+def _of_one(number: int, callback: Any, lost: list[str]) -> _OfOne:
+    kind, name = type(callback).__name__, f"callbacks/{number}"
+    if isinstance(callback, STATELESS):
+        return _OfOne(kind, None, {})
+    if says_itself(callback):
+        arrays: dict[str, NDArray] = {}
+        state = plain_data.encode(callback.get_state(), arrays, name)
+        return _OfOne(kind, _Held(state, arrays), {})
+    attributes = {}
+    for key, value in list(vars(callback).items()):
+        if key in NOT_STATE or is_own(value):
+            continue
+        if (held := _held(value, f"{name}/{key}")) is not None:
+            attributes[key] = held
+        elif _begins_anew(value):
+            lost.append(f"{kind}.{key} ({type(value).__name__})")
+    return _OfOne(kind, None, attributes)
+
+
+def _begins_anew(value: Any) -> bool:
+    """Whether a value that cannot be kept has a state of its own, of which nobody else knows."""
+    if isinstance(value, Iterator):
+        return type(value).__module__.partition(".")[0] in _OF_ITERATORS
+    return is_of_script(type(value)) and not isinstance(value, _OTHERS)
+
+
+def _held(value: Any, name: str) -> _Held | None:
+    """As it is now; None for what cannot be kept."""
+    arrays: dict[str, NDArray] = {}
+    try:
+        return _Held(plain_data.encode(value, arrays, name), arrays)
+    except TypeError:
+        return None  # a model, a function without a name, an open file
+
+
+def _put(every: dict[str, _Held], arrays: dict[str, NDArray]) -> dict[str, Any]:
+    for held in every.values():
+        arrays.update(held.arrays)
+    return {name: held.value for name, held in every.items()}
+
+
+def _undo(there: dict[str, Any], begun: dict[str, _Held], kept: dict[str, Any]) -> None:
+    """Gives attributes back what they held as the training began, and had not changed then."""
+    for name, held in begun.items():
+        now = None if name in kept or name not in there else _held(there[name], "")
+        if now is not None and now.value != held.value:
+            there[name] = plain_data.restored(there[name], held.value, held.arrays)
+
+
+def _is_large(value: Any, room: list[int]) -> bool:
+    """Whether a value is what nobody collects in a callback; `room` has what is left for it."""
+    room[0] -= 1
+    if isinstance(value, np.ndarray):
+        return value.nbytes > plain_data.SMALL
+    if type(value).__name__ == "EagerTensor":
+        return value.dtype.size * (value.shape.num_elements() or 0) > plain_data.SMALL
+    if not isinstance(value, list | tuple | dict | set | frozenset | deque):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return len(value) > room[0] or any(_is_large(item, room) for item in list(items))
