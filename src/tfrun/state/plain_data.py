@@ -34,7 +34,7 @@ _OF_ITEMS: dict[str, Any] = {one.__name__: one for one in (tuple, set, frozenset
 _OF_PAIRS: dict[str, Any] = {one.__name__: one for one in (Counter, OrderedDict)}
 # And that say themselves what they are made of.
 _OF_PARTS = (enum.Enum, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal)
-_OF_PARTS += (fractions.Fraction,)
+_OF_PARTS += (datetime.timezone, fractions.Fraction)
 # What a class of the script's own may inherit from, for its objects to be nothing but attributes.
 _PLAIN_BASES = frozenset({"builtins.object", "abc.ABC", "typing.Generic", "typing.Protocol"})
 _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
@@ -90,8 +90,7 @@ def encode(value: Any, arrays: dict[str, NDArray], name: str, inside: tuple[Any,
     if type(value) is _OF_PAIRS.get(kind):
         return {kind: encode(dict(value), arrays, name, inside)}
     if isinstance(value, _OF_PARTS):
-        parts = [value.value] if isinstance(value, enum.Enum) else list(value.__reduce__()[1])
-        return {"made": [_class_name(value), encode(parts, arrays, name)]}
+        return {"made": [_class_name(value), encode(_parts(value), arrays, name)]}
     if type(value) in _GENERATORS:
         return {"generator": [kind, encode(_drawn(value), arrays, name)]}
     if isinstance(value, _NAMED) and _called(where := _name_of(value)) is value:
@@ -106,6 +105,15 @@ def encode(value: Any, arrays: dict[str, NDArray], name: str, inside: tuple[Any,
             held[key] = encode(item, mine, f"{name}.{key}", (*inside, value))
             arrays.update(mine)
     return {"object": [_class_name(value), held, len(held) == len(attributes)]}
+
+
+def _parts(value: Any) -> list[Any]:
+    """What a class makes such a value of."""
+    if isinstance(value, enum.Enum):
+        return [value.value]
+    if isinstance(value, datetime.timezone):
+        return list(value.__getinitargs__())  # type: ignore[attr-defined]
+    return list(value.__reduce__()[1])
 
 
 def _pairs(

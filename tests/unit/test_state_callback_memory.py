@@ -1,0 +1,192 @@
+"""What callbacks change outside of them comes back, and what is a worker's own stays its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+import pytest
+
+from tfrun.job import world
+from tfrun.state import callback_memory, kept_outside
+from tfrun.state.callback_memory import Memory
+
+collected: list[int] = []
+settings = {"rank": 0}
+large = list(range(30_000))
+count = 0
+
+
+class Totals:
+    def __init__(self) -> None:
+        self.total, self.rank = 0, 0
+
+
+class Own(keras.callbacks.Callback):
+    shared: ClassVar[list[int]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rank, self.number = 0, 0
+        self.totals = Totals()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        global count
+        count += 1
+        self.number += 1
+        collected.append(epoch)
+        self.shared.append(epoch)
+        self.totals.total += settings["rank"] + len(large)
+
+
+@pytest.fixture(autouse=True)
+def as_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_outside, "_told", [])
+    monkeypatch.setattr(world, "_has_asked", False)
+    begin_anew()
+
+
+def begin_anew() -> None:
+    """As a new process has it."""
+    global count
+    count = 0
+    collected.clear()
+    Own.shared.clear()
+    settings["rank"] = 0
+
+
+def kept(memory: Memory, callbacks: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    arrays: dict[str, Any] = {}
+    return json.loads(json.dumps(memory.kept(memory.take(callbacks), arrays))), arrays
+
+
+def test_globals_and_attributes_of_classes_and_objects_come_back() -> None:
+    before, memory = Own(), Memory([Own()])
+    memory.begun([before])
+    for epoch in range(3):
+        before.on_epoch_end(epoch)
+    found = kept(memory, [before])
+    begin_anew()
+    after = Own()
+    known, totals = collected, after.totals
+    Memory([after]).put_back([after], *found)
+    assert (count, after.number, known, Own.shared) == (3, 3, [0, 1, 2], [0, 1, 2])
+    assert after.totals is totals and totals.total == before.totals.total > 0
+
+
+def test_what_nobody_changed_is_this_process_own() -> None:
+    before, memory = Own(), Memory([Own()])
+    memory.begun([before])
+    before.on_epoch_end(0)
+    found = kept(memory, [before])
+    settings["rank"] = 1
+    after = Own()
+    after.totals.rank = 1
+    Memory([after]).put_back([after], *found)
+    assert settings == {"rank": 1}
+    assert (after.totals.rank, after.totals.total) == (1, before.totals.total)
+    assert not [name for name in found[0]["outside"] if "large" in name or "rank" in name]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_attributes_of_who_knows_its_place(asked: bool) -> None:
+    """They may be this worker's own; else what was drawn once, or a time, is to be the same."""
+    before, after = Own(), Own()
+    memory, others = Memory([before]), Memory([after])
+    if asked:
+        world.note_asked("tfrun.world()")
+    before.rank, after.rank = 3, 5
+    memory.begun([before])
+    others.begun([after])
+    before.number = 7
+    others.put_back([after], *kept(memory, [before]))
+    assert (after.rank, after.number) == (5 if asked else 3, 7)
+
+
+def test_what_had_not_changed_then_is_undone() -> None:
+    """In a process that stays, whose callbacks have seen more than the state it goes on from."""
+    world.note_asked("tfrun.world()")
+    own = Own()
+    memory = Memory([own])
+    memory.begun([own])
+    found = kept(memory, [own])
+    own.on_epoch_end(0)
+    memory.put_back([own], *found)
+    assert (own.number, own.totals.total, count, collected, Own.shared) == (0, 0, 0, [], [])
+
+
+def test_variables_of_functions_around_functions_come_back() -> None:
+    def made() -> tuple[Any, Any]:
+        seen, least = [0], None
+
+        def on_end(epoch: int, logs: Any, told: list[int] = []) -> None:  # noqa: B006
+            nonlocal least
+            least = epoch if least is None else min(least, epoch)
+            seen.append(epoch)
+            told.append(epoch)
+
+        return keras.callbacks.LambdaCallback(on_epoch_end=on_end), lambda: (seen, least)
+
+    before, _ = made()
+    memory = Memory([before])
+    for epoch in (3, 2):
+        before.on_epoch_end(epoch, {})
+    found = kept(memory, [before])
+    after, outcome = made()
+    seen = outcome()[0]
+    Memory([after]).put_back([after], *found)
+    assert outcome() == ([0, 3, 2], 2) and outcome()[0] is seen
+    assert after.on_epoch_end.__defaults__ == ([3, 2],)
+
+
+def test_an_objects_method_as_a_callbacks_function() -> None:
+    class Follows:
+        def __init__(self) -> None:
+            self.losses: list[float] = []
+            self.array = np.zeros(2)
+
+        def see(self, epoch: int, logs: dict[str, float]) -> None:
+            self.losses.append(logs["loss"])
+            self.array += 1
+
+    def made() -> tuple[Follows, Any]:
+        follows = Follows()
+        return follows, keras.callbacks.LambdaCallback(on_epoch_end=follows.see)
+
+    (_, before), (there, after) = made(), made()
+    memory = Memory([before])
+    before.on_epoch_end(0, {"loss": 0.5})
+    Memory([after]).put_back([after], *kept(memory, [before]))
+    assert (there.losses, there.array.tolist()) == ([0.5], [1.0, 1.0])
+
+
+def test_what_begins_anew_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hidden:
+        __slots__ = ("value",)
+
+    class Holds(keras.callbacks.Callback):
+        def __init__(self) -> None:
+            super().__init__()
+            self.each, self.hidden = iter([1, 2]), Hidden()
+
+    told: list[Any] = []
+    monkeypatch.setattr(kept_outside.channel, "emit", told.append)
+    before, after = Holds(), Holds()
+    memory = Memory([after])
+    memory.put_back([after], *kept(Memory([before]), [before]))
+    (notice,) = told
+    assert "Holds.each (list_iterator), Holds.hidden (Hidden). " in notice.text
+    told.clear()
+    memory.stayed = True
+    memory.put_back([after], *kept(Memory([before]), [before]))
+    assert not told
+
+
+def test_one_memory_for_one_training() -> None:
+    own = [Own()]
+    first = callback_memory.of_call(5, own)
+    assert callback_memory.of_call(5, own) is first
+    assert callback_memory.of_call(6, own) is not first
