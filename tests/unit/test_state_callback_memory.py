@@ -185,8 +185,45 @@ def test_what_begins_anew_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not told
 
 
+def test_attributes_of_others_that_callbacks_assign_come_back() -> None:
+    class Rows(keras.utils.PyDataset):
+        def __init__(self) -> None:
+            super().__init__()
+            self.noise, self.epochs = 0.0, 0
+
+        def on_epoch_end(self) -> None:
+            self.epochs += 1
+
+    class Harder(keras.callbacks.Callback):
+        def __init__(self, rows: Rows) -> None:
+            super().__init__()
+            self.rows, self.epochs = rows, 0
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.epochs += 1
+            self.rows.noise += 0.5
+            self.model.phase = "late"
+            self.model.stop_training = True
+
+    def made() -> tuple[Any, Rows, Any]:
+        model, rows = keras.Sequential([keras.layers.Dense(1)]), Rows()
+        return model, rows, Harder(rows)
+
+    model, rows, before = made()
+    before.set_model(model)
+    memory = Memory([before], model)
+    before.on_epoch_end(0)
+    rows.on_epoch_end()
+    found = kept(memory, [before])
+    model, rows, after = made()
+    Memory([after], model).put_back([after], *found)
+    assert (rows.noise, model.phase, after.epochs) == (0.5, "late", 1)
+    # What the data itself counts is counted where it is read again, and `fit` keeps how it ended.
+    assert rows.epochs == 0 and not model.stop_training
+
+
 def test_one_memory_for_one_training() -> None:
     own = [Own()]
-    first = callback_memory.of_call(5, own)
-    assert callback_memory.of_call(5, own) is first
-    assert callback_memory.of_call(6, own) is not first
+    first = callback_memory.of_call(5, own, None)
+    assert callback_memory.of_call(5, own, None) is first
+    assert callback_memory.of_call(6, own, None) is not first

@@ -99,13 +99,15 @@ class Memory:
 
     Args:
       callbacks: before they see it begin.
+      model: what it trains.
 
     Attributes:
       stayed: the training goes on in its process, in which nothing is lost.
     """
 
-    def __init__(self, callbacks: Sequence[Any]) -> None:
+    def __init__(self, callbacks: Sequence[Any], model: Any = None) -> None:
         self.stayed = False
+        self._model = model
         self._places: dict[str, Reached] = {}
         self._data: set[str] = set()  # the places of large values
         self._first = self._looked_at(callbacks).outside
@@ -120,7 +122,7 @@ class Memory:
             self._first |= {n: v for n, v in self._begun.outside.items() if n in new}
 
     def _looked_at(self, callbacks: Sequence[Any]) -> Taken:
-        self._places = {**reached(map(inner, callbacks)), **self._places}
+        self._places = {**reached(map(inner, callbacks), self._model), **self._places}
         values = self._there(callbacks).values.items()
         self._data |= {name for name, (value, _) in values if _is_large(value, [_MOST_ITEMS])}
         return self.take(callbacks)
@@ -216,11 +218,11 @@ class Memory:
 _of_call: tuple[int, Memory] | None = None
 
 
-def of_call(number: int, callbacks: Sequence[Any]) -> Memory:
+def of_call(number: int, callbacks: Sequence[Any], model: Any) -> Memory:
     """The one of a training, by its number in the script; the same where it begins anew here."""
     global _of_call
     if _of_call is None or _of_call[0] != number:
-        _of_call = number, Memory(callbacks)
+        _of_call = number, Memory(callbacks, model)
     return _of_call[1]
 
 

@@ -68,7 +68,7 @@ def of_fit(
         text += " but after a failure this `fit` would have to train again."
         channel.emit(reports.WorkerNotice(text=text))
         return None
-    memory = callback_memory.of_call(call, callbacks)
+    memory = callback_memory.of_call(call, callbacks, model)
     values = {
         "optimizers": variable_values.trained(
             model.variables, variable_values.optimizers_of(model)
@@ -123,7 +123,7 @@ def replay(
       data: what `fit` was given.
       build: makes the variables of a model that has none yet, and goes past its data.
     """
-    memory = callback_memory.of_call(call, callbacks)
+    memory = callback_memory.of_call(call, callbacks, model)
     build()
     fit_keeper.build_what_steps_make(model, done)
 

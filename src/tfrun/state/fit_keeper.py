@@ -71,7 +71,7 @@ class FitKeeper(Keeper):
         self._held: dict[str, tf.Tensor] = {}
         self._of_callbacks: dict[str, Any] = {}  # variables
         self._held_here: dict[str, Any] = {}  # the variables of which that is
-        self._memory = callback_memory.of_call(call, callbacks)
+        self._memory = callback_memory.of_call(call, callbacks, model)
         self._memory.begun(callbacks)
         self._held_callbacks: Taken | None = None
         self._held_metrics: NDArray | None = None

@@ -108,7 +108,7 @@ class FitSession(StayingSession):
           executed: gives the steps of the epoch that are done, of the number of the last one.
         """
         self._kept, self._callbacks = self.begin(), callbacks
-        callback_memory.of_call(self.number, callbacks).stayed = self._stayed
+        callback_memory.of_call(self.number, callbacks, self._model).stayed = self._stayed
         initial_values.make_alone(wanted=not self.why_not_stay())
         if self._kept is not None:
             self._at = self._reads.go_on(self._kept)

@@ -36,7 +36,8 @@ _OF_PAIRS: dict[str, Any] = {one.__name__: one for one in (Counter, OrderedDict)
 _OF_PARTS = (enum.Enum, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal)
 _OF_PARTS += (datetime.timezone, fractions.Fraction)
 # What a class of the script's own may inherit from, for its objects to be nothing but attributes.
-_PLAIN_BASES = frozenset({"builtins.object", "abc.ABC", "typing.Generic", "typing.Protocol"})
+_PLAIN_BASES = {"builtins.object", "abc.ABC", "typing.Generic", "typing.Protocol"}
+_PLAIN_BASES |= {"types.SimpleNamespace", "argparse._AttributeHolder", "argparse.Namespace"}
 _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 
 
@@ -124,12 +125,16 @@ def _pairs(
 
 
 def is_own(value: Any) -> bool:
-    """Whether a value is an object of a class of the script's own, and no library's as well."""
+    """Whether a value is an object of a class of the script's own, or one that has no other use."""
     kind = type(value)
     is_plain = hasattr(value, "__dict__") and not isinstance(value, type)
-    return is_plain and all(
-        f"{base.__module__}.{base.__qualname__}" in _PLAIN_BASES or is_of_script(base)
-        for base in kind.__mro__
+    return (
+        is_plain
+        and kind is not object
+        and all(
+            f"{base.__module__}.{base.__qualname__}" in _PLAIN_BASES or is_of_script(base)
+            for base in kind.__mro__
+        )
     )
 
 

@@ -1,7 +1,8 @@
 """What a callback's own code reaches outside of its callback: a list that collects losses, a count.
 
 Globals of the script, variables of the functions around a function, defaults of its arguments,
-attributes of classes. A callback is code of the script's own if its class is, or if it was given
+attributes of classes; and of objects of libraries, as a model or a PyDataset, the attributes that
+this code assigns. A callback is code of the script's own if its class is, or if it was given
 functions, as Keras's LambdaCallback is.
 """
 
@@ -10,6 +11,8 @@ from __future__ import annotations
 import dis
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from operator import getitem
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
@@ -17,6 +20,7 @@ from tfrun.process.sending import is_installed
 from tfrun.state.plain_data import is_of_script, is_own
 
 _NOTHING = object()
+_BY_KERAS = {"stop_training"}  # which `fit` itself keeps
 
 
 class Reached(NamedTuple):
@@ -31,40 +35,56 @@ class Reached(NamedTuple):
     put: Callable[[Any], object]
 
 
-def reached(callbacks: Iterable[Any]) -> dict[str, Reached]:
-    """All such places, by a name that is the same in each run of the script."""
-    walk = _Walk()
+def reached(callbacks: Iterable[Any], model: Any = None) -> dict[str, Reached]:
+    """All such places, by a name that is the same in each run of the script.
+
+    Args:
+      callbacks: of a training.
+      model: what it trains, which Keras gives to them.
+    """
+    walk = _Walk(model)
     for number, callback in enumerate(callbacks):
         walk.of_callback(number, callback)
-    return walk.found
+    return {**walk.found, **walk.assigned_elsewhere()}
 
 
 class _Walk:
     """Goes from functions to what they name, and on from there."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: Any) -> None:
         self.found: dict[str, Reached] = {}
-        self._seen: set[int] = set()
+        self._seen = {id(model)}
+        self._others = {} if model is None else {"model": model}  # objects of libraries
+        self._assigns: set[str] = set()  # names of attributes
 
     def of_callback(self, number: int, callback: Any) -> None:
         self._of_class(type(callback))
+        self._seen.add(id(callback))
         for key, value in list(vars(callback).items()):
             if isinstance(value, MethodType) and is_own(value.__self__):
                 self._add(f"{number}.{key}", _constant(value.__self__))
-            self._go(value)
+            self._go(f"{number}.{key}", value)
 
-    def _go(self, value: Any) -> None:
+    def assigned_elsewhere(self) -> dict[str, Reached]:
+        """Attributes of others' objects that no code of these objects assigns as well."""
+        found = {}
+        for where, one in self._others.items():
+            for name in sorted(self._assigns - _assigned_by(type(one)) - _BY_KERAS):
+                place = Reached(partial(getitem, vars(one), name), partial(setattr, one, name))
+                found[f"{where}.{name}"] = place
+        return found
+
+    def _go(self, name: str, value: Any) -> None:
         """To what a value names, unless it has been there."""
+        if isinstance(value, MethodType):
+            self._go(name, value.__self__)
+            value = value.__func__
         if id(value) in self._seen:
             return
-        if isinstance(value, MethodType):
-            self._go(value.__self__)
-            value = value.__func__
-        elif isinstance(value, functools.partial):
+        if isinstance(value, partial):
             for one in (value.func, *value.args, *value.keywords.values()):
-                self._go(one)
-            return
-        if isinstance(value, FunctionType):
+                self._go(name, one)
+        elif isinstance(value, FunctionType):
             self._seen.add(id(value))
             if not is_installed(value.__code__.co_filename) and is_of_script(value):
                 self._of_function(value)
@@ -73,8 +93,11 @@ class _Walk:
         elif is_own(value):
             self._seen.add(id(value))
             self._of_class(type(value))
-            for one in list(vars(value).values()):
-                self._go(one)
+            for key, one in list(vars(value).items()):
+                self._go(f"{name}.{key}", one)
+        elif hasattr(value, "__dict__") and not isinstance(value, ModuleType):
+            self._seen.add(id(value))
+            self._others[name] = value
 
     def _of_class(self, kind: type) -> None:
         if id(kind) in self._seen:
@@ -85,7 +108,7 @@ class _Walk:
                 continue
             for key, value in list(vars(base).items()):
                 if (function := _function_of(value)) is not None:
-                    self._go(function)
+                    self._go(key, function)
                 elif not key.startswith("__"):
                     self._add(f"{base.__module__}:{base.__qualname__}.{key}", _attribute(base, key))
 
@@ -98,7 +121,8 @@ class _Walk:
         for number, value in enumerate(function.__defaults__ or ()):
             self._add(f"{where}({number})", _constant(value))
         there = function.__globals__
-        names, assigned = _names(function.__code__)
+        names, assigned, attributes = _names(function.__code__)
+        self._assigns |= attributes
         for name in names:
             if name in there or name in assigned:
                 self._add(f"{function.__module__}:{name}", _item(there, name))
@@ -111,7 +135,7 @@ class _Walk:
         if name not in self.found:
             self.found[name] = place
             try:
-                self._go(place.get())
+                self._go(name, place.get())
             except LookupError:  # code sets it later
                 return
 
@@ -131,15 +155,28 @@ def _function_of(value: Any) -> Any:
     return value if isinstance(value, FunctionType) else None
 
 
+class _Names(NamedTuple):
+    """Names in code: that it may look up, of globals and of attributes that it assigns."""
+
+    any: frozenset[str]
+    globals: frozenset[str]
+    attributes: frozenset[str]
+
+
 @functools.lru_cache(maxsize=1024)
-def _names(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """The names that code may look up, and those of the globals that it assigns."""
-    names: set[str] = set()
-    assigned: set[str] = set()
-    for one in _with_inner(code):
-        names.update(one.co_names)
-        assigned.update(i.argval for i in dis.get_instructions(one) if i.opname == "STORE_GLOBAL")
-    return frozenset(names), frozenset(assigned)
+def _names(code: CodeType) -> _Names:
+    every = list(_with_inner(code))
+    names = frozenset(name for one in every for name in one.co_names)
+    done = [(i.opname, i.argval) for one in every for i in dis.get_instructions(one)]
+    kinds = ("STORE_GLOBAL", "STORE_ATTR")
+    return _Names(names, *(frozenset(n for op, n in done if op == kind) for kind in kinds))
+
+
+def _assigned_by(kind: type) -> frozenset[str]:
+    """The attributes that an object's own code assigns, after it is made."""
+    own = (vars(base).items() for base in kind.__mro__ if is_of_script(base))
+    functions = (_function_of(value) for pairs in own for key, value in pairs if key != "__init__")
+    return frozenset().union(*(_names(one.__code__).attributes for one in functions if one))
 
 
 def _with_inner(code: CodeType) -> Iterator[CodeType]:
@@ -154,7 +191,7 @@ def _constant(value: Any) -> Reached:
 
 
 def _item(there: dict[str, Any], name: str) -> Reached:
-    return Reached(lambda: there[name], functools.partial(there.__setitem__, name))
+    return Reached(lambda: there[name], partial(there.__setitem__, name))
 
 
 def _attribute(kind: type, name: str) -> Reached:
@@ -163,7 +200,7 @@ def _attribute(kind: type, name: str) -> Reached:
             raise LookupError(name)
         return value
 
-    return Reached(get, functools.partial(setattr, kind, name))
+    return Reached(get, partial(setattr, kind, name))
 
 
 def _of_cell(cell: Any) -> Reached:
@@ -173,4 +210,4 @@ def _of_cell(cell: Any) -> Reached:
         except ValueError:
             raise LookupError from None
 
-    return Reached(get, functools.partial(setattr, cell, "cell_contents"))
+    return Reached(get, partial(setattr, cell, "cell_contents"))
