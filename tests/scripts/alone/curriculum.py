@@ -33,7 +33,6 @@ class Slower(keras.callbacks.Callback):
         self.model.slowed = getattr(self.model, "slowed", 0) + (logs["loss"] < 0.75)
         stage.rate *= 1 - 0.1 * stage.epochs if self.model.slowed else 1.1
         self.model.optimizer.learning_rate.assign(stage.rate)
-        print(f"epoch {epoch} rate = {stage.rate:.9g} slowed = {self.model.slowed}")
 
 
 class HarderBatches(keras.callbacks.Callback):
@@ -49,6 +48,7 @@ class HarderBatches(keras.callbacks.Callback):
 model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(8, "tanh"), keras.layers.Dense(1)])
 model.compile("adam", keras.losses.BinaryCrossentropy(from_logits=True))
 model.fit(x, y, 8, 5, 0, [Slower()], shuffle=False)
+print(f"rate = {stage.rate:.9g} slowed = {model.slowed} epochs = {stage.epochs}")
 data = Batches()
 for call in range(2):
     model.fit(data, epochs=4, verbose=0, callbacks=[HarderBatches(data)], shuffle=False)
