@@ -13,6 +13,7 @@ import pytest
 from tfrun.job import world
 from tfrun.state import callback_memory, kept_outside
 from tfrun.state.callback_memory import Memory
+from tfrun.train.chief_callbacks import ChiefOnly
 
 collected: list[int] = []
 settings = {"rank": 0}
@@ -106,16 +107,22 @@ def test_attributes_of_who_knows_its_place(asked: bool) -> None:
     assert (after.rank, after.number) == (5 if asked else 3, 7)
 
 
-def test_what_had_not_changed_then_is_undone() -> None:
+@pytest.mark.parametrize("asked", [False, True])
+def test_what_had_not_changed_then_is_undone(asked: bool) -> None:
     """In a process that stays, whose callbacks have seen more than the state it goes on from."""
-    world.note_asked("tfrun.world()")
+    if asked:
+        world.note_asked("tfrun.world()")
     own = Own()
     memory = Memory([own])
     memory.begun([own])
     found = kept(memory, [own])
     own.on_epoch_end(0)
     memory.put_back([own], *found)
-    assert (own.number, own.totals.total, count, collected, Own.shared) == (0, 0, 0, [], [])
+    assert own.number == 0
+    if asked:  # who knows its place may collect alone
+        assert (count, collected) == (1, [0])
+    else:
+        assert (own.totals.total, count, collected, Own.shared) == (0, 0, [], [])
 
 
 def test_variables_of_functions_around_functions_come_back() -> None:
@@ -220,6 +227,31 @@ def test_attributes_of_others_that_callbacks_assign_come_back() -> None:
     assert (rows.noise, model.phase, after.epochs) == (0.5, "late", 1)
     # What the data itself counts is counted where it is read again, and `fit` keeps how it ended.
     assert rows.epochs == 0 and not getattr(model, "stop_training", False)
+
+
+class Reports(Own):
+    """Of the chief alone."""
+
+
+@pytest.mark.parametrize("is_chief", [False, True])
+def test_what_the_chief_alone_collects(is_chief: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays with the chief where another worker tells the state; a new one says it has none."""
+    told: list[Any] = []
+    monkeypatch.setattr(kept_outside.channel, "emit", told.append)
+    chief, other = ChiefOnly(Reports()), ChiefOnly(Reports())
+    chief._here, other._here = is_chief, False
+    memory, others = Memory([chief]), Memory([other])
+    memory.stayed = True
+    chief.callback.on_epoch_end(0)
+    found = kept(others, [other])
+    chief.take_part()
+    memory.put_back([chief], *found)
+    assert (chief.callback.number, chief.callback.totals.total, count) == (1, 30_000, 1)
+    assert [("Reports, which runs on the chief" in one.text) for one in told] == [True] * (
+        not is_chief
+    )
+    memory.put_back([chief], *kept(memory, [chief]))
+    assert chief.callback.number == 1
 
 
 def test_one_memory_for_one_training() -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import keras
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from tfrun.job.world import has_asked
 from tfrun.state import kept_outside, plain_data
-from tfrun.state.callback_state import NOT_STATE, STATELESS, inner, says_itself
+from tfrun.state.callback_state import NOT_STATE, STATELESS, inner, is_elsewhere, says_itself
 from tfrun.state.plain_data import is_of_script, is_own
 from tfrun.state.reached_values import Reached, reached
 
@@ -61,11 +62,15 @@ def _are_small_and_same(a: NDArray, b: NDArray) -> bool:
 
 
 class _OfOne(NamedTuple):
-    """Of one callback: the name of its class, what it says itself, its attributes."""
+    """Of one callback: the name of its class, what it says itself, its attributes.
+
+    And whether another worker has them.
+    """
 
     name: str
-    state: _Held | None
-    attributes: dict[str, _Held]
+    state: _Held | None = None
+    attributes: Mapping[str, _Held] = MappingProxyType({})
+    is_elsewhere: bool = False
 
 
 class Taken(NamedTuple):
@@ -112,6 +117,7 @@ class Memory:
         self._data: set[str] = set()  # the places of large values
         self._first = self._looked_at(callbacks).outside
         self._begun: Taken | None = None
+        self._elsewhere = list(map(is_elsewhere, callbacks))
 
     def begun(self, callbacks: Sequence[Any]) -> None:
         """They have seen it begin; in a process that stays, perhaps once more."""
@@ -130,7 +136,7 @@ class Memory:
     def take(self, callbacks: Sequence[Any]) -> Taken:
         """What there is now."""
         lost: list[str] = []
-        each = [_of_one(i, inner(callback), lost) for i, callback in enumerate(callbacks)]
+        each = [_of_one(i, callback, lost) for i, callback in enumerate(callbacks)]
         values = self._there(callbacks).values.items()
         every = ((name, _held(value, f"outside/{name}")) for name, (value, _) in values)
         outside = {name: held for name, held in every if held is not None}
@@ -138,8 +144,10 @@ class Memory:
 
     def _there(self, callbacks: Sequence[Any]) -> _There:
         there = _There({}, {})
-        for i, callback in enumerate(map(inner, callbacks)):
-            if not (isinstance(callback, STATELESS) or says_itself(callback)):
+        for i, outer in enumerate(callbacks):
+            callback = inner(outer)
+            skips = isinstance(callback, STATELESS) or says_itself(callback)
+            if not (skips or is_elsewhere(outer)):
                 for key, value in list(vars(callback).items()):
                     if key not in NOT_STATE and is_own(value):
                         _find(there, f"{i}.{key}", value, partial(setattr, callback, key))
@@ -162,6 +170,7 @@ class Memory:
             mine = begun[i].attributes if i < len(begun) else {}
             changed = {n: held for n, held in one.attributes.items() if not held.is_as(mine.get(n))}
             found: dict[str, Any] = {"class": one.name, "attributes": _put(changed, arrays)}
+            found["elsewhere"] = one.is_elsewhere
             if one.state is not None:
                 found |= _put({"state": one.state}, arrays)
             callbacks.append(found)
@@ -179,9 +188,17 @@ class Memory:
           values: from `kept`.
           arrays: likewise.
         """
-        both = zip(map(inner, callbacks), values["callbacks"], strict=False)
-        for i, (callback, state) in enumerate(both):
-            if state["class"] != type(callback).__name__:
+        lost = [] if self.stayed else list(values.get("lost", ()))
+        of_all = not has_asked()  # else one worker may collect what no other one has changed
+        for i, (outer, state) in enumerate(zip(callbacks, values["callbacks"], strict=False)):
+            callback = inner(outer)
+            if state["class"] != type(callback).__name__ or is_elsewhere(outer):
+                continue
+            if state.get("elsewhere"):
+                if is_of_script(type(callback)):
+                    of_all = False
+                    if self._elsewhere[i] or not self.stayed:
+                        lost.append(f"{state['class']}, which runs on the chief alone")
                 continue
             if "state" in state:
                 callback.set_state(plain_data.decode(state["state"], arrays))
@@ -191,14 +208,14 @@ class Memory:
                 with contextlib.suppress(LookupError):  # a function of code that was another then
                     now = vars(callback).get(name)
                     setattr(callback, name, plain_data.restored(now, value, arrays))
-        self._put_back_outside(self._there(callbacks), values.get("outside", {}), arrays)
-        if not self.stayed:
-            kept_outside.tell_lost(values.get("lost", ()))
+        there = self._there(callbacks)
+        self._put_back_outside(there, values.get("outside", {}), arrays, undoes=of_all)
+        kept_outside.tell_lost(lost)
 
     def _put_back_outside(
-        self, there: _There, kept: dict[str, Any], arrays: dict[str, NDArray]
+        self, there: _There, kept: dict[str, Any], arrays: dict[str, NDArray], *, undoes: bool
     ) -> None:
-        for name, (value, put) in there.values.items():
+        for name, (value, put) in there.values.items() if undoes else ():
             held = self._first.get(name)
             now = None if held is None or name in kept else _held(value, f"outside/{name}")
             if held is not None and now is not None and not now.is_as(held):
@@ -238,14 +255,15 @@ def _find(there: _There, name: str, value: Any, put: Callable[[Any], object]) ->
             _find(there, f"{name}.{key}", item, partial(vars(value).__setitem__, key))
 
 
-def _of_one(number: int, callback: Any, lost: list[str]) -> _OfOne:
+def _of_one(number: int, outer: Any, lost: list[str]) -> _OfOne:
+    callback = inner(outer)
     kind, name = type(callback).__name__, f"callbacks/{number}"
-    if isinstance(callback, STATELESS):
-        return _OfOne(kind, None, {})
+    if isinstance(callback, STATELESS) or is_elsewhere(outer):
+        return _OfOne(kind, is_elsewhere=is_elsewhere(outer))
     if says_itself(callback):
         arrays: dict[str, NDArray] = {}
         state = plain_data.encode(callback.get_state(), arrays, name)
-        return _OfOne(kind, _Held(state, arrays), {})
+        return _OfOne(kind, _Held(state, arrays))
     attributes = {}
     for key, value in list(vars(callback).items()):
         if key in NOT_STATE or is_own(value):
@@ -254,7 +272,7 @@ def _of_one(number: int, callback: Any, lost: list[str]) -> _OfOne:
             attributes[key] = held
         elif _begins_anew(value):
             lost.append(f"{kind}.{key} ({type(value).__name__})")
-    return _OfOne(kind, None, attributes)
+    return _OfOne(kind, attributes=attributes)
 
 
 def _begins_anew(value: Any) -> bool:
@@ -279,7 +297,7 @@ def _put(every: dict[str, _Held], arrays: dict[str, NDArray]) -> dict[str, Any]:
     return {name: held.value for name, held in every.items()}
 
 
-def _undo(there: dict[str, Any], begun: dict[str, _Held], kept: dict[str, Any]) -> None:
+def _undo(there: dict[str, Any], begun: Mapping[str, _Held], kept: dict[str, Any]) -> None:
     """Gives attributes back what they held as the training began, and had not changed then."""
     for name, held in begun.items():
         now = None if name in kept or name not in there else _held(there[name], "")

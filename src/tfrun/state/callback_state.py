@@ -28,10 +28,20 @@ class StandIn(keras.callbacks.Callback):
 
     callback: Any
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the other one runs on another worker alone, and remembers there."""
+        return False
+
 
 def inner(callback: Any) -> Any:
     """Returns the callback that a stand-in runs; any other one as it is."""
     return inner(callback.callback) if isinstance(callback, StandIn) else callback
+
+
+def is_elsewhere(callback: Any) -> bool:
+    """Whether what a callback remembers is on another worker alone."""
+    return isinstance(callback, StandIn) and callback.is_elsewhere
 
 
 def acts_before_steps(callback: Any) -> bool:
@@ -50,8 +60,9 @@ def variables(callbacks: Iterable[Any], besides: Iterable[Any]) -> dict[str, Any
     """
     known = {id(variable) for variable in besides}
     found: dict[str, Any] = {}
-    for number, callback in enumerate(map(inner, callbacks)):
-        if isinstance(callback, STATELESS) or says_itself(callback):
+    for number, outer in enumerate(callbacks):
+        callback = inner(outer)
+        if isinstance(callback, STATELESS) or says_itself(callback) or is_elsewhere(outer):
             continue
         for key, value in vars(callback).items():
             held = () if key in NOT_STATE else _variables_of(value)

@@ -63,6 +63,11 @@ class ChiefOnly(StandIn):
         self._live = {"set_model", *filter(self._has_own, _HOOKS)}
         self._call("set_model", model)
 
+    @property
+    def is_elsewhere(self) -> bool:
+        # That one decides on every worker, see `_call`.
+        return not (self._here or isinstance(self.callback, keras.callbacks.ModelCheckpoint))
+
     def take_part(self) -> None:
         """From now on this worker is the chief."""
         self._here = True
