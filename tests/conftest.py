@@ -22,6 +22,7 @@ import pytest
 
 import object_servers
 from object_servers import BUCKET
+from shares import in_share
 from tfrun.job.settings import WorkerSettings, settings
 
 # What a person's own machine has measured is not for the jobs of tests, nor theirs for it.
@@ -55,6 +56,11 @@ NETS |= {  # files of tests/cluster
     *("test_parameter_server_faults", "test_parameter_server_resume", "test_preemption"),
     *("test_recovery_control", "test_recovery_faults", "test_replicas", "test_run_dir_flat"),
     *("test_scale_batch", "test_tune", "test_written_files"),
+}
+# Of their tests one half runs on one day, the other on the next. So do those of NETS.
+BY_TURNS = {
+    *("test_in_place", "test_engine_losses", "test_own_variables", "test_recovery"),
+    *("test_train_state", "test_whole_values"),
 }
 THOROUGH = os.environ.get("TFRUN_HOST_TESTS") == "1"  # `make test-hosts` runs the long ones, too
 
@@ -152,7 +158,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     items.sort(key=lambda item: item.path.parent.name != "versions")
     skip = pytest.mark.skip(reason="it takes long: make test-hosts runs it")
+    other = pytest.mark.skip(reason="another day's turn; TFRUN_TEST_SHARE=all runs it")
     for item in items:
+        is_job = item.path.parent.name == "cluster" and item.path.stem in BY_TURNS | NETS
+        if is_job and not in_share(item.nodeid, of=2):
+            item.add_marker(other)
         if not NETS.isdisjoint({item.path.parent.name, item.path.stem}):
             item.add_marker(pytest.mark.net)
         if not THOROUGH and item.get_closest_marker("thorough"):
