@@ -149,6 +149,45 @@ def test_variables_of_functions_around_functions_come_back() -> None:
     assert after.on_epoch_end.__defaults__ == ([3, 2],)
 
 
+def test_what_callbacks_only_look_at_is_not_theirs() -> None:
+    """The data's own code counts there, and does so again where it is read again."""
+    made, seen = 0, {"rows": 0}
+
+    def rows() -> None:
+        nonlocal made
+        made, seen["rows"] = made + 1, made
+
+    def look(epoch: int, logs: Any) -> None:
+        print(epoch, made, seen["rows"], settings)
+
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=look)
+    memory = Memory([callback])
+    rows()
+    assert kept(memory, [callback])[0]["outside"] == {}
+
+
+def test_functions_that_were_made_alike_have_their_own() -> None:
+    def counter() -> tuple[Any, list[int]]:
+        count, all_of_it = 0, []
+
+        def add(epoch: int, logs: Any) -> None:
+            nonlocal count
+            count += epoch
+            all_of_it.append(count)
+
+        return keras.callbacks.LambdaCallback(on_epoch_end=add), all_of_it
+
+    before, after = [counter()[0] for _ in range(2)], [counter() for _ in range(2)]
+    memory = Memory(before)
+    for number, one in enumerate(before):
+        one.on_epoch_end(number + 1, {})
+    callbacks = [callback for callback, _ in after]
+    Memory(callbacks).put_back(callbacks, *kept(memory, before))
+    for one in callbacks:
+        one.on_epoch_end(10, {})
+    assert [found for _, found in after] == [[1, 11], [2, 12]]
+
+
 def test_an_objects_method_as_a_callbacks_function() -> None:
     class Follows:
         def __init__(self) -> None:

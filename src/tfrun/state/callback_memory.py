@@ -25,11 +25,12 @@ from tfrun.job.world import has_asked
 from tfrun.state import kept_outside, plain_data
 from tfrun.state.callback_state import NOT_STATE, STATELESS, inner, is_elsewhere, says_itself
 from tfrun.state.plain_data import is_of_script, is_own
-from tfrun.state.reached_values import Reached, reached
+from tfrun.state.reached_values import Reach, Reached, reached
 
 # More items outside of callbacks are a training's data, which no callback collects.
 _MOST_ITEMS = 20_000
 _OF_ITERATORS = {"builtins", "itertools", "tensorflow"}  # modules; a file is another thing
+_CHANGEABLE = (list, dict, set, deque, np.ndarray)
 # Their state is known otherwise, or is none.
 _OTHERS = (
     *(keras.callbacks.Callback, keras.Layer, keras.Metric, keras.Optimizer, keras.Loss),
@@ -113,7 +114,7 @@ class Memory:
     def __init__(self, callbacks: Sequence[Any], model: Any = None) -> None:
         self.stayed = False
         self._model = model
-        self._places: dict[str, Reached] = {}
+        self._reach = Reach({}, frozenset(), False)
         self._data: set[str] = set()  # the places of large values
         self._first = self._looked_at(callbacks).outside
         self._begun: Taken | None = None
@@ -122,13 +123,14 @@ class Memory:
     def begun(self, callbacks: Sequence[Any]) -> None:
         """They have seen it begin; in a process that stays, perhaps once more."""
         if self._begun is None:
-            known = set(self._places)
+            known = set(self._reach.places)
             self._begun = self._looked_at(callbacks)
-            new = self._places.keys() - known
+            new = self._reach.places.keys() - known
             self._first |= {n: v for n, v in self._begun.outside.items() if n in new}
 
     def _looked_at(self, callbacks: Sequence[Any]) -> Taken:
-        self._places = {**reached(map(inner, callbacks), self._model), **self._places}
+        found = reached(map(inner, callbacks), self._model)
+        self._reach = found._replace(places={**found.places, **self._reach.places})
         values = self._there(callbacks).values.items()
         self._data |= {name for name, (value, _) in values if _is_large(value, [_MOST_ITEMS])}
         return self.take(callbacks)
@@ -150,13 +152,28 @@ class Memory:
             if not (skips or is_elsewhere(outer)):
                 for key, value in list(vars(callback).items()):
                     if key not in NOT_STATE and is_own(value):
-                        _find(there, f"{i}.{key}", value, partial(setattr, callback, key))
-        for name, place in self._places.items():
+                        here = Reached(lambda: None, partial(setattr, callback, key))
+                        self._find(there, f"{i}.{key}", value, here)
+        for name, place in self._reach.places.items():
             with contextlib.suppress(LookupError):
-                _find(there, name, place.get(), place.put)
+                self._find(there, name, place.get(), place)
         for name in self._data & there.values.keys():
             del there.values[name]
         return there
+
+    def _find(self, there: _There, name: str, value: Any, place: Reached) -> None:
+        """Adds a place, or those of the attributes of an object that is there."""
+        if isinstance(value, _OTHERS):
+            return
+        if is_own(value):
+            if not any(value is one for one in there.objects.values()):
+                there.objects[name], attributes = value, vars(value)
+                for key, item in list(attributes.items()):
+                    put = partial(attributes.__setitem__, key)
+                    inner = Reached(place.get, put, key in self._reach.attributes)
+                    self._find(there, f"{name}.{key}", item, inner)
+        elif place.assigned or (self._reach.changes and isinstance(value, _CHANGEABLE)):
+            there.values[name] = value, place.put
 
     def kept(self, taken: Taken, arrays: dict[str, NDArray]) -> dict[str, Any]:
         """Returns as JSON what another process needs; arrays go into `arrays`.
@@ -226,8 +243,8 @@ class Memory:
                 if name in there.values:
                     now, put = there.values[name]
                     put(plain_data.restored(now, value, arrays))
-                elif name in self._places:
-                    self._places[name].put(plain_data.decode(value, arrays))
+                elif name in self._reach.places:
+                    self._reach.places[name].put(plain_data.decode(value, arrays))
                 elif holder in there.objects:
                     vars(there.objects[holder])[key] = plain_data.decode(value, arrays)
 
@@ -241,18 +258,6 @@ def of_call(number: int, callbacks: Sequence[Any], model: Any) -> Memory:
     if _of_call is None or _of_call[0] != number:
         _of_call = number, Memory(callbacks, model)
     return _of_call[1]
-
-
-def _find(there: _There, name: str, value: Any, put: Callable[[Any], object]) -> None:
-    """Adds a place, or those of the attributes of an object that is there."""
-    if isinstance(value, _OTHERS):
-        return
-    if not is_own(value):
-        there.values[name] = value, put
-    elif not any(value is one for one in there.objects.values()):
-        there.objects[name] = value
-        for key, item in list(vars(value).items()):
-            _find(there, f"{name}.{key}", item, partial(vars(value).__setitem__, key))
 
 
 def _of_one(number: int, outer: Any, lost: list[str]) -> _OfOne:

@@ -2,15 +2,16 @@
 
 Globals of the script, variables of the functions around a function, defaults of its arguments,
 attributes of classes; and of objects of libraries, as a model or a PyDataset, the attributes that
-this code assigns. A callback is code of the script's own if its class is, or if it was given
-functions, as Keras's LambdaCallback is.
+this code assigns. What it only looks at is no place of callbacks: it may change as the training's
+data is made, which is made again where a training goes on. A callback is code of the script's own
+if its class is, or if it was given functions, as Keras's LambdaCallback is.
 """
 
 from __future__ import annotations
 
 import dis
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from functools import partial
 from operator import getitem
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -20,6 +21,12 @@ from tfrun.process.sending import is_installed
 from tfrun.state.plain_data import is_of_script, is_own
 
 _NOTHING = object()
+# Methods that change what they are called of.
+_CHANGING = {
+    *("append", "appendleft", "extend", "extendleft", "insert", "pop", "popleft", "popitem"),
+    *("remove", "clear", "sort", "reverse", "rotate", "update", "add", "discard", "setdefault"),
+    *("fill", "subtract", "difference_update", "intersection_update", "write", "put"),
+}
 _BY_KERAS = {"stop_training"}  # which `fit` itself keeps
 
 
@@ -29,14 +36,30 @@ class Reached(NamedTuple):
     Attributes:
       get: returns what is there; raises LookupError where nothing is.
       put: sets it.
+      assigned: what callbacks' code assigns there; else only what is there may change.
     """
 
     get: Callable[[], Any]
     put: Callable[[Any], object]
+    assigned: bool = True
 
 
-def reached(callbacks: Iterable[Any], model: Any = None) -> dict[str, Reached]:
-    """All such places, by a name that is the same in each run of the script.
+class Reach(NamedTuple):
+    """All that callbacks' code knows.
+
+    Attributes:
+      places: by a name that is the same in each run of the script.
+      attributes: the names of those that the code assigns, of whatever objects.
+      changes: whether the code may change a list, or another value that can be changed.
+    """
+
+    places: dict[str, Reached]
+    attributes: Set[str]
+    changes: bool
+
+
+def reached(callbacks: Iterable[Any], model: Any = None) -> Reach:
+    """What callbacks of a training reach.
 
     Args:
       callbacks: of a training.
@@ -45,17 +68,19 @@ def reached(callbacks: Iterable[Any], model: Any = None) -> dict[str, Reached]:
     walk = _Walk(model)
     for number, callback in enumerate(callbacks):
         walk.of_callback(number, callback)
-    return {**walk.found, **walk.assigned_elsewhere()}
+    return walk.reach()
 
 
 class _Walk:
     """Goes from functions to what they name, and on from there."""
 
     def __init__(self, model: Any) -> None:
-        self.found: dict[str, Reached] = {}
+        self._found: dict[str, tuple[Reached, object]] = {}  # with what tells that it is assigned
         self._seen = {id(model)}
         self._others = {} if model is None else {"model": model}  # objects of libraries
-        self._assigns: set[str] = set()  # names of attributes
+        self._attributes: set[str] = set()
+        self._assigned: set[object] = set()
+        self._changes = False
 
     def of_callback(self, number: int, callback: Any) -> None:
         self._of_class(type(callback))
@@ -65,14 +90,17 @@ class _Walk:
                 self._add(f"{number}.{key}", _constant(value.__self__))
             self._go(f"{number}.{key}", value)
 
-    def assigned_elsewhere(self) -> dict[str, Reached]:
-        """Attributes of others' objects that no code of these objects assigns as well."""
-        found = {}
+    def reach(self) -> Reach:
+        assigned = self._assigned | self._attributes
+        places = {
+            n: one._replace(assigned=key in assigned) for n, (one, key) in self._found.items()
+        }
+        # Of others' objects the attributes that no code of these objects assigns as well.
         for where, one in self._others.items():
-            for name in sorted(self._assigns - _assigned_by(type(one)) - _BY_KERAS):
+            for name in sorted(self._attributes - _assigned_by(type(one)) - _BY_KERAS):
                 place = Reached(partial(getitem, vars(one), name), partial(setattr, one, name))
-                found[f"{where}.{name}"] = place
-        return found
+                places[f"{where}.{name}"] = place
+        return Reach(places, self._attributes, self._changes)
 
     def _go(self, name: str, value: Any) -> None:
         """To what a value names, unless it has been there."""
@@ -87,7 +115,7 @@ class _Walk:
         elif isinstance(value, FunctionType):
             self._seen.add(id(value))
             if not is_installed(value.__code__.co_filename) and is_of_script(value):
-                self._of_function(value)
+                self._of_function(name, value)
         elif isinstance(value, type):
             self._of_class(value)
         elif is_own(value):
@@ -107,33 +135,36 @@ class _Walk:
             if not is_of_script(base):
                 continue
             for key, value in list(vars(base).items()):
+                name = f"{base.__module__}:{base.__qualname__}.{key}"
                 if (function := _function_of(value)) is not None:
-                    self._go(key, function)
+                    self._go(name, function)
                 elif not key.startswith("__"):
-                    self._add(f"{base.__module__}:{base.__qualname__}.{key}", _attribute(base, key))
+                    self._add(name, _attribute(base, key), key)
 
-    def _of_function(self, function: Any) -> None:
-        where = f"{function.__module__}:{function.__qualname__}"
-        for name, cell in zip(
-            function.__code__.co_freevars, function.__closure__ or (), strict=True
-        ):
-            self._add(f"{where}/{name}", _of_cell(cell))
+    def _of_function(self, where: str, function: Any) -> None:
+        code, cells = function.__code__, function.__closure__ or ()
+        named = _names(code)
+        self._attributes |= named.attributes
+        self._changes |= named.changes
+        for name, cell in zip(code.co_freevars, cells, strict=True):
+            self._assigned |= {id(cell)} if name in named.cells else set()
+            self._add(f"{where}/{name}", _of_cell(cell), id(cell))
         for number, value in enumerate(function.__defaults__ or ()):
             self._add(f"{where}({number})", _constant(value))
         there = function.__globals__
-        names, assigned, attributes = _names(function.__code__)
-        self._assigns |= attributes
-        for name in names:
-            if name in there or name in assigned:
-                self._add(f"{function.__module__}:{name}", _item(there, name))
+        self._assigned |= {(id(there), name) for name in named.globals}
+        for name in named.any:
+            if name in there or name in named.globals:
+                self._add(f"{function.__module__}:{name}", _item(there, name), (id(there), name))
             value = there.get(name)
             if isinstance(value, ModuleType) and _is_own_module(value):
-                for inner in names & vars(value).keys():
-                    self._add(f"{value.__name__}:{inner}", _item(vars(value), inner))
+                inner = vars(value)
+                for key in named.any & inner.keys():
+                    self._add(f"{value.__name__}:{key}", _item(inner, key), key)
 
-    def _add(self, name: str, place: Reached) -> None:
-        if name not in self.found:
-            self.found[name] = place
+    def _add(self, name: str, place: Reached, key: object = None) -> None:
+        if name not in self._found:
+            self._found[name] = place, key
             try:
                 self._go(name, place.get())
             except LookupError:  # code sets it later
@@ -156,11 +187,21 @@ def _function_of(value: Any) -> Any:
 
 
 class _Names(NamedTuple):
-    """Names in code: that it may look up, of globals and of attributes that it assigns."""
+    """Names in code: that it may look up, and that it assigns.
+
+    Attributes:
+      any: of globals and attributes.
+      globals: that it assigns.
+      cells: likewise, variables of functions around it.
+      attributes: likewise.
+      changes: it may change a list, or another value that can be changed.
+    """
 
     any: frozenset[str]
     globals: frozenset[str]
+    cells: frozenset[str]
     attributes: frozenset[str]
+    changes: bool
 
 
 @functools.lru_cache(maxsize=1024)
@@ -168,8 +209,10 @@ def _names(code: CodeType) -> _Names:
     every = list(_with_inner(code))
     names = frozenset(name for one in every for name in one.co_names)
     done = [(i.opname, i.argval) for one in every for i in dis.get_instructions(one)]
-    kinds = ("STORE_GLOBAL", "STORE_ATTR")
-    return _Names(names, *(frozenset(n for op, n in done if op == kind) for kind in kinds))
+    kinds = (("STORE_GLOBAL", "DELETE_GLOBAL"), ("STORE_DEREF",), ("STORE_ATTR", "DELETE_ATTR"))
+    assigned = [frozenset(name for op, name in done if op in kind) for kind in kinds]
+    changes = any(op in ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE") for op, _ in done)
+    return _Names(names, *assigned, changes=changes or not names.isdisjoint(_CHANGING))
 
 
 def _assigned_by(kind: type) -> frozenset[str]:
