@@ -293,6 +293,20 @@ def test_what_the_chief_alone_collects(is_chief: bool, monkeypatch: pytest.Monke
     assert chief.callback.number == 1
 
 
+def test_callbacks_that_a_callback_runs_remember_as_well() -> None:
+    class Runs(keras.callbacks.Callback):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = keras.callbacks.EarlyStopping()
+            self.others = [keras.callbacks.ReduceLROnPlateau(), Own()]
+
+    before, after = Runs(), Runs()
+    before.inner.best, before.others[0].wait, before.others[1].number = 0.25, 3, 4  # type: ignore
+    Memory([after]).put_back([after], *kept(Memory([before]), [before]))
+    found = after.inner.best, after.others[0].wait, after.others[1].number  # type: ignore
+    assert found == (0.25, 3, 4)
+
+
 def test_one_memory_for_one_training() -> None:
     own = [Own()]
     first = callback_memory.of_call(5, own, None)

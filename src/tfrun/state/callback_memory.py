@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from tfrun.job.world import has_asked
 from tfrun.state import kept_outside, plain_data
-from tfrun.state.callback_state import NOT_STATE, STATELESS, inner, is_elsewhere, says_itself
+from tfrun.state.callback_state import NOT_STATE, STATELESS, One, every, says_itself
 from tfrun.state.plain_data import is_of_script, is_own
 from tfrun.state.reached_values import Reach, Reached, reached
 
@@ -118,7 +118,7 @@ class Memory:
         self._data: set[str] = set()  # the places of large values
         self._first = self._looked_at(callbacks).outside
         self._begun: Taken | None = None
-        self._elsewhere = list(map(is_elsewhere, callbacks))
+        self._elsewhere = {id(one.callback) for one in every(callbacks) if one.is_elsewhere}
 
     def begun(self, callbacks: Sequence[Any]) -> None:
         """They have seen it begin; in a process that stays, perhaps once more."""
@@ -129,7 +129,7 @@ class Memory:
             self._first |= {n: v for n, v in self._begun.outside.items() if n in new}
 
     def _looked_at(self, callbacks: Sequence[Any]) -> Taken:
-        found = reached(map(inner, callbacks), self._model)
+        found = reached([one.callback for one in every(callbacks)], self._model)
         self._reach = found._replace(places={**found.places, **self._reach.places})
         values = self._there(callbacks).values.items()
         self._data |= {name for name, (value, _) in values if _is_large(value, [_MOST_ITEMS])}
@@ -138,18 +138,16 @@ class Memory:
     def take(self, callbacks: Sequence[Any]) -> Taken:
         """What there is now."""
         lost: list[str] = []
-        each = [_of_one(i, callback, lost) for i, callback in enumerate(callbacks)]
+        each = [_of_one(i, one, lost) for i, one in enumerate(every(callbacks))]
         values = self._there(callbacks).values.items()
-        every = ((name, _held(value, f"outside/{name}")) for name, (value, _) in values)
-        outside = {name: held for name, held in every if held is not None}
+        pairs = ((name, _held(value, f"outside/{name}")) for name, (value, _) in values)
+        outside = {name: held for name, held in pairs if held is not None}
         return Taken(each, outside, list(dict.fromkeys(lost)))
 
     def _there(self, callbacks: Sequence[Any]) -> _There:
         there = _There({}, {})
-        for i, outer in enumerate(callbacks):
-            callback = inner(outer)
-            skips = isinstance(callback, STATELESS) or says_itself(callback)
-            if not (skips or is_elsewhere(outer)):
+        for i, (callback, elsewhere) in enumerate(every(callbacks)):
+            if not (isinstance(callback, STATELESS) or says_itself(callback) or elsewhere):
                 for key, value in list(vars(callback).items()):
                     if key not in NOT_STATE and is_own(value):
                         here = Reached(lambda: None, partial(setattr, callback, key))
@@ -170,8 +168,8 @@ class Memory:
                 there.objects[name], attributes = value, vars(value)
                 for key, item in list(attributes.items()):
                     put = partial(attributes.__setitem__, key)
-                    inner = Reached(place.get, put, key in self._reach.attributes)
-                    self._find(there, f"{name}.{key}", item, inner)
+                    own = Reached(place.get, put, key in self._reach.attributes)
+                    self._find(there, f"{name}.{key}", item, own)
         elif place.assigned or (self._reach.changes and isinstance(value, _CHANGEABLE)):
             there.values[name] = value, place.put
 
@@ -207,14 +205,14 @@ class Memory:
         """
         lost = [] if self.stayed else list(values.get("lost", ()))
         of_all = not has_asked()  # else one worker may collect what no other one has changed
-        for i, (outer, state) in enumerate(zip(callbacks, values["callbacks"], strict=False)):
-            callback = inner(outer)
-            if state["class"] != type(callback).__name__ or is_elsewhere(outer):
+        both = zip(every(callbacks), values["callbacks"], strict=False)
+        for i, ((callback, elsewhere), state) in enumerate(both):
+            if state["class"] != type(callback).__name__ or elsewhere:
                 continue
             if state.get("elsewhere"):
                 if is_of_script(type(callback)):
                     of_all = False
-                    if self._elsewhere[i] or not self.stayed:
+                    if id(callback) in self._elsewhere or not self.stayed:
                         lost.append(f"{state['class']}, which runs on the chief alone")
                 continue
             if "state" in state:
@@ -260,11 +258,11 @@ def of_call(number: int, callbacks: Sequence[Any], model: Any) -> Memory:
     return _of_call[1]
 
 
-def _of_one(number: int, outer: Any, lost: list[str]) -> _OfOne:
-    callback = inner(outer)
+def _of_one(number: int, one: One, lost: list[str]) -> _OfOne:
+    callback = one.callback
     kind, name = type(callback).__name__, f"callbacks/{number}"
-    if isinstance(callback, STATELESS) or is_elsewhere(outer):
-        return _OfOne(kind, is_elsewhere=is_elsewhere(outer))
+    if isinstance(callback, STATELESS) or one.is_elsewhere:
+        return _OfOne(kind, is_elsewhere=one.is_elsewhere)
     if says_itself(callback):
         arrays: dict[str, NDArray] = {}
         state = plain_data.encode(callback.get_state(), arrays, name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
@@ -44,6 +44,37 @@ def is_elsewhere(callback: Any) -> bool:
     return isinstance(callback, StandIn) and callback.is_elsewhere
 
 
+class One(NamedTuple):
+    """A callback that remembers, and whether it does so on another worker alone."""
+
+    callback: Any
+    is_elsewhere: bool
+
+
+def every(callbacks: Iterable[Any]) -> list[One]:
+    """All that remember: the callbacks of a training, and after them those that they hold."""
+    found = [One(inner(callback), is_elsewhere(callback)) for callback in callbacks]
+    known = {id(one.callback) for one in found}
+    for holder in found:  # which grows
+        if says_itself(holder.callback):
+            continue
+        for value in list(vars(holder.callback).values()):
+            for callback in _callbacks_in(value):
+                one = inner(callback)
+                if id(one) not in known:
+                    known.add(id(one))
+                    found.append(One(one, holder.is_elsewhere or is_elsewhere(callback)))
+    return found
+
+
+def _callbacks_in(value: Any) -> Iterable[Any]:
+    kind = type(value)
+    held = value.values() if kind is dict else value if kind in (list, tuple) else (value,)
+    if not isinstance(next(iter(held), None), keras.callbacks.Callback):
+        return ()
+    return [one for one in held if isinstance(one, keras.callbacks.Callback)]
+
+
 def acts_before_steps(callback: Any) -> bool:
     """Whether a callback of the script's own sees each step begin, and may draw or count there."""
     callback = inner(callback)
@@ -60,9 +91,8 @@ def variables(callbacks: Iterable[Any], besides: Iterable[Any]) -> dict[str, Any
     """
     known = {id(variable) for variable in besides}
     found: dict[str, Any] = {}
-    for number, outer in enumerate(callbacks):
-        callback = inner(outer)
-        if isinstance(callback, STATELESS) or says_itself(callback) or is_elsewhere(outer):
+    for number, (callback, elsewhere) in enumerate(every(callbacks)):
+        if isinstance(callback, STATELESS) or says_itself(callback) or elsewhere:
             continue
         for key, value in vars(callback).items():
             held = () if key in NOT_STATE else _variables_of(value)
@@ -89,9 +119,10 @@ def begin_those_without(
       begin: shows one of them the training's begin.
     """
     missing = filter(None, (_HELD.match(name) for name in kept if name not in there))
+    ones = every(callbacks)
     for number in sorted({int(name[1]) for name in missing}):
-        if number < len(callbacks):
-            begin(inner(callbacks[number]))
+        if number < len(ones):
+            begin(ones[number].callback)
 
 
 def _variables_of(value: Any) -> list[Any]:
