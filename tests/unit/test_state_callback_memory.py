@@ -307,8 +307,35 @@ def test_callbacks_that_a_callback_runs_remember_as_well() -> None:
     assert found == (0.25, 3, 4)
 
 
+drawn = np.random.default_rng(3)
+
+
+@pytest.mark.parametrize("data", [np.zeros(1), iter([])])
+def test_a_random_generator_that_callbacks_draw_from(data: Any, monkeypatch: Any) -> None:
+    """It goes on, unless the training's data may draw from it as well: then a line names it."""
+    told: list[Any] = []
+    monkeypatch.setattr(kept_outside.channel, "emit", told.append)
+
+    def draw(epoch: int, logs: Any) -> float:
+        return float(drawn.normal())
+
+    own = [keras.callbacks.LambdaCallback(on_epoch_end=draw)]
+    made = drawn.bit_generator.state
+    memory = Memory(own, None, data)
+    draw(0, {})
+    found = kept(memory, own)
+    expected = draw(1, {})
+    drawn.bit_generator.state = made  # as in another process
+    first = draw(0, {})
+    drawn.bit_generator.state = made
+    Memory(own, None, data).put_back(own, *found)
+    is_plain = isinstance(data, np.ndarray)
+    assert draw(1, {}) == (expected if is_plain else first)
+    assert ["drawn (a generator)" in one.text for one in told] == [True] * (not is_plain)
+
+
 def test_one_memory_for_one_training() -> None:
     own = [Own()]
-    first = callback_memory.of_call(5, own, None)
-    assert callback_memory.of_call(5, own, None) is first
-    assert callback_memory.of_call(6, own, None) is not first
+    first = callback_memory.of_call(5, own, None, None)
+    assert callback_memory.of_call(5, own, None, None) is first
+    assert callback_memory.of_call(6, own, None, None) is not first

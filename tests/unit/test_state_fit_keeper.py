@@ -33,7 +33,7 @@ def test_steps_of_an_optimizer(wrap, accumulation) -> None:
     steps = 6  # also those that update nothing yet
     model = fitted(wrap(keras.optimizers.SGD(gradient_accumulation_steps=accumulation)))
     assert steps_of(model.optimizer) == steps
-    keeper = FitKeeper(model, None, [], FitPlan(), call=0)
+    keeper = FitKeeper(model, None, [], None, FitPlan(), call=0)
     keeper.epoch_begins(0)
     kept = keeper.state()
     assert kept is not None and kept.values["iterations"] == steps
@@ -50,7 +50,7 @@ def in_an_execution(*layers: keras.layers.Layer, per_run: int = 1) -> tuple[FitK
     model.optimizer.build(model.trainable_variables)
     made, _ = commit.made_for([model.optimizer], [])
     made.per_run = per_run
-    keeper = FitKeeper(model, made, [], FitPlan(), call=0)
+    keeper = FitKeeper(model, made, [], None, FitPlan(), call=0)
     keeper.epoch_begins(0, 8)
     keeper.per_execution = 4
     keeper.step_begins()
@@ -144,7 +144,7 @@ def test_who_goes_on_in_an_epoch_keeps_what_the_generators_held_then() -> None:
     """Data that it reads on may have drawn for later steps already, in another thread."""
     then = random_state.take()
     random.random()
-    keeper = FitKeeper(fitted(keras.optimizers.SGD()), None, [], FitPlan(), call=0)
+    keeper = FitKeeper(fitted(keras.optimizers.SGD()), None, [], None, FitPlan(), call=0)
     keeper.epoch_begins(0, 2, then)
     kept = keeper.state()
     assert kept is not None
@@ -156,7 +156,7 @@ def test_who_goes_on_in_an_epoch_keeps_what_the_generators_held_then() -> None:
 @pytest.mark.parametrize("trained", [False, True])
 def test_what_data_draws_when_its_epoch_ends_anew_counts(trained: bool) -> None:
     """`PyDataset.on_epoch_end`; whose epoch has ended before is not told again."""
-    keeper = FitKeeper(fitted(keras.optimizers.SGD()), None, [], FitPlan(), call=0)
+    keeper = FitKeeper(fitted(keras.optimizers.SGD()), None, [], None, FitPlan(), call=0)
     then = random_state.take()
     keeper.epoch_begins(0, 6, then, trained=trained)
     np.random.rand()
@@ -176,7 +176,7 @@ def test_a_state_is_no_copy_and_stays_as_it_was(make, jit) -> None:
     model.compile(make(0.1), "mse", jit_compile=jit)
     rows = np.arange(20).reshape(10, 2) % 5
     model.fit(rows, X[:10, :2], verbose=0)
-    keeper = FitKeeper(model, None, [], FitPlan(), call=0)
+    keeper = FitKeeper(model, None, [], None, FitPlan(), call=0)
     keeper.epoch_begins(0)
     kept = keeper.state()
     assert kept is not None

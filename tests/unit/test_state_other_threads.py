@@ -40,7 +40,7 @@ def test_nothing_is_seen_while_an_update_is_on_its_way() -> None:
 def test_one_worker_alone_tells_nothing_of_the_middle_of_a_step() -> None:
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    keeper = FitKeeper(model, None, [], FitPlan(), call=0)
+    keeper = FitKeeper(model, None, [], None, FitPlan(), call=0)
     keeper.epoch_begins(0)
     keeper.step_begins()
     assert keeper.state_aside() is None

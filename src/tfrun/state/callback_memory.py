@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from tfrun.data.dataset import Dataset
 from tfrun.job.world import has_asked
 from tfrun.state import kept_outside, plain_data
 from tfrun.state.callback_state import NOT_STATE, STATELESS, One, every, says_itself
@@ -30,6 +31,8 @@ from tfrun.state.reached_values import Reach, Reached, reached
 # More items outside of callbacks are a training's data, which no callback collects.
 _MOST_ITEMS = 20_000
 _OF_ITERATORS = {"builtins", "itertools", "tensorflow"}  # modules; a file is another thing
+# Data of which no code of the script's makes the samples.
+_DRAWS_NOTHING = (np.ndarray, tf.Tensor, list, tuple, dict, Dataset)
 _CHANGEABLE = (list, dict, set, deque, np.ndarray)
 # Their state is known otherwise, or is none.
 _OTHERS = (
@@ -106,13 +109,16 @@ class Memory:
     Args:
       callbacks: before they see it begin.
       model: what it trains.
+      data: what it trains on. Where that may draw from random generators, those outside of
+        callbacks are its own.
 
     Attributes:
       stayed: the training goes on in its process, in which nothing is lost.
     """
 
-    def __init__(self, callbacks: Sequence[Any], model: Any = None) -> None:
+    def __init__(self, callbacks: Sequence[Any], model: Any = None, data: Any = None) -> None:
         self.stayed = False
+        self._generators = isinstance(data, _DRAWS_NOTHING)
         self._model = model
         self._reach = Reach({}, frozenset(), False)
         self._data: set[str] = set()  # the places of large values
@@ -170,7 +176,11 @@ class Memory:
                     put = partial(attributes.__setitem__, key)
                     own = Reached(place.get, put, key in self._reach.attributes)
                     self._find(there, f"{name}.{key}", item, own)
-        elif place.assigned or (self._reach.changes and isinstance(value, _CHANGEABLE)):
+        elif (
+            place.assigned
+            or (self._reach.changes and isinstance(value, _CHANGEABLE))
+            or isinstance(value, plain_data.GENERATORS)
+        ):
             there.values[name] = value, place.put
 
     def kept(self, taken: Taken, arrays: dict[str, NDArray]) -> dict[str, Any]:
@@ -190,8 +200,12 @@ class Memory:
                 found |= _put({"state": one.state}, arrays)
             callbacks.append(found)
         first, now = self._first, taken.outside.items()
-        outside = _put({n: held for n, held in now if not held.is_as(first.get(n))}, arrays)
-        return {"callbacks": callbacks, "outside": outside, "lost": taken.lost}
+        changed = {name: held for name, held in now if not held.is_as(first.get(name))}
+        lost = list(taken.lost)
+        if not self._generators:
+            lost += [f"{_shown(n)} (a generator)" for n, held in changed.items() if _draws(held)]
+            changed = {n: held for n, held in changed.items() if not _draws(held)}
+        return {"callbacks": callbacks, "outside": _put(changed, arrays), "lost": lost}
 
     def put_back(
         self, callbacks: Sequence[Any], values: dict[str, Any], arrays: dict[str, NDArray]
@@ -217,12 +231,13 @@ class Memory:
                 continue
             if "state" in state:
                 callback.set_state(plain_data.decode(state["state"], arrays))
-            if has_asked() and self._begun:
-                _undo(vars(callback), self._begun.callbacks[i].attributes, state["attributes"])
+            begun = self._begun.callbacks[i:] if self._begun and has_asked() else []
+            for one in begun[:1]:
+                self._undo(vars(callback), one.attributes, state["attributes"])
             for name, value in state["attributes"].items():
                 with contextlib.suppress(LookupError):  # a function of code that was another then
                     now = vars(callback).get(name)
-                    setattr(callback, name, plain_data.restored(now, value, arrays))
+                    setattr(callback, name, self._restored(now, value, arrays))
         there = self._there(callbacks)
         self._put_back_outside(there, values.get("outside", {}), arrays, undoes=of_all)
         kept_outside.tell_lost(lost)
@@ -233,29 +248,49 @@ class Memory:
         for name, (value, put) in there.values.items() if undoes else ():
             held = self._first.get(name)
             now = None if held is None or name in kept else _held(value, f"outside/{name}")
-            if held is not None and now is not None and not now.is_as(held):
-                put(plain_data.restored(value, held.value, held.arrays))
+            if held is None or now is None or now.is_as(held):
+                continue
+            if self._generators or not _draws(held):
+                put(self._restored(value, held.value, held.arrays))
         for name, value in kept.items():
             holder, _, key = name.rpartition(".")
             with contextlib.suppress(LookupError):
                 if name in there.values:
                     now, put = there.values[name]
-                    put(plain_data.restored(now, value, arrays))
+                    put(self._restored(now, value, arrays))
                 elif name in self._reach.places:
                     self._reach.places[name].put(plain_data.decode(value, arrays))
                 elif holder in there.objects:
                     vars(there.objects[holder])[key] = plain_data.decode(value, arrays)
 
+    def _restored(self, now: Any, value: Any, arrays: Mapping[str, NDArray]) -> Any:
+        return plain_data.restored(now, value, arrays, generators=self._generators)
+
+    def _undo(
+        self, there: dict[str, Any], begun: Mapping[str, _Held], kept: dict[str, Any]
+    ) -> None:
+        """Gives attributes back what they held as it began, and had not changed then."""
+        for name, held in begun.items():
+            now = None if name in kept or name not in there else _held(there[name], "")
+            if now is not None and now.value != held.value:
+                there[name] = self._restored(there[name], held.value, held.arrays)
+
 
 _of_call: tuple[int, Memory] | None = None
 
 
-def of_call(number: int, callbacks: Sequence[Any], model: Any) -> Memory:
+def of_call(number: int, callbacks: Sequence[Any], model: Any, data: Any) -> Memory:
     """The one of a training, by its number in the script; the same where it begins anew here."""
     global _of_call
     if _of_call is None or _of_call[0] != number:
-        _of_call = number, Memory(callbacks, model)
+        _of_call = number, Memory(callbacks, model, data)
     return _of_call[1]
+
+
+def forget() -> None:
+    """The training is done: nobody else may hold its model."""
+    global _of_call
+    _of_call = None
 
 
 def _of_one(number: int, one: One, lost: list[str]) -> _OfOne:
@@ -300,12 +335,14 @@ def _put(every: dict[str, _Held], arrays: dict[str, NDArray]) -> dict[str, Any]:
     return {name: held.value for name, held in every.items()}
 
 
-def _undo(there: dict[str, Any], begun: Mapping[str, _Held], kept: dict[str, Any]) -> None:
-    """Gives attributes back what they held as the training began, and had not changed then."""
-    for name, held in begun.items():
-        now = None if name in kept or name not in there else _held(there[name], "")
-        if now is not None and now.value != held.value:
-            there[name] = plain_data.restored(there[name], held.value, held.arrays)
+def _draws(held: _Held) -> bool:
+    """Whether it is a random generator's."""
+    return isinstance(held.value, dict) and "generator" in held.value
+
+
+def _shown(name: str) -> str:
+    """A place's name, as people know it."""
+    return name.rpartition(":")[2].rpartition("/")[2]
 
 
 def _is_large(value: Any, room: list[int]) -> bool:

@@ -27,7 +27,6 @@ from tfrun.job.errors import TfrunError
 from tfrun.job.settings import settings
 from tfrun.process import channel
 from tfrun.state import (
-    callback_memory,
     callback_state,
     fit_keeper,
     kept_outside,
@@ -36,6 +35,7 @@ from tfrun.state import (
     random_state,
     snapshot,
 )
+from tfrun.state.callback_memory import Memory
 from tfrun.state.snapshot import Place, Snapshot
 from tfrun.storage.url import is_url
 
@@ -44,7 +44,7 @@ BUDGET = 1 << 30  # bytes of shared memory for the models of all calls
 
 
 def of_fit(
-    call: int,
+    memory: Memory,
     model: Any,
     history: Any,
     callbacks: Sequence[Any],
@@ -53,8 +53,8 @@ def of_fit(
 ) -> Snapshot | None:
     """What a `fit` has returned and left; None, which is said, where that cannot be kept.
 
-    `call` is its number in the script, and `begun` says how often it has begun its data, and that
-    of its validations.
+    `memory` is that of its callbacks, and `begun` says how often it has begun its data, and that of
+    its validations.
     """
     found = _variables(model, callbacks)
     arrays: dict[str, NDArray] = dict(
@@ -68,7 +68,6 @@ def of_fit(
         text += " but after a failure this `fit` would have to train again."
         channel.emit(reports.WorkerNotice(text=text))
         return None
-    memory = callback_memory.of_call(call, callbacks, model)
     values = {
         "optimizers": variable_values.trained(
             model.variables, variable_values.optimizers_of(model)
@@ -106,7 +105,7 @@ def write(folder: Path, call: int, left: Snapshot, *, models: Sequence[Any]) -> 
 
 
 def replay(
-    call: int,
+    memory: Memory,
     done: Snapshot,
     model: Any,
     callbacks: Sequence[Any],
@@ -116,14 +115,13 @@ def replay(
     """Gives back what the call has returned, and the model as it stood.
 
     Args:
-      call: its number in the script.
+      memory: that of its callbacks.
       done: from `of_fit`.
       model: the model in the script that runs again.
       callbacks: the user's.
       data: what `fit` was given.
       build: makes the variables of a model that has none yet, and goes past its data.
     """
-    memory = callback_memory.of_call(call, callbacks, model)
     build()
     fit_keeper.build_what_steps_make(model, done)
 

@@ -16,8 +16,8 @@ from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import commit as commits
 from tfrun.engine import empty_step, script_state, state_slots, variable_values
-from tfrun.state import callback_memory, callback_state, plain_data, random_state
-from tfrun.state.callback_memory import Taken
+from tfrun.state import callback_state, plain_data, random_state
+from tfrun.state.callback_memory import Memory, Taken
 from tfrun.state.keeper import Keeper
 from tfrun.state.snapshot import Place, Snapshot
 
@@ -51,12 +51,15 @@ class FitKeeper(Keeper):
         model: Any,
         commit: commits.Commit | None,
         callbacks: Sequence[Any],
+        memory: Memory | None,
         plan: FitPlan,
         *,
         call: int,
     ) -> None:
         super().__init__(commit)
         self._model, self._callbacks, self._plan = model, callbacks, plan
+        self._memory = memory or Memory(callbacks, model)
+        self._memory.begun(callbacks)
         self._seen = 0  # samples of the epoch, when it was gone on with
         self.per_execution = 1
         self.place, self.ahead = Place(call=call), 0
@@ -71,8 +74,6 @@ class FitKeeper(Keeper):
         self._held: dict[str, tf.Tensor] = {}
         self._of_callbacks: dict[str, Any] = {}  # variables
         self._held_here: dict[str, Any] = {}  # the variables of which that is
-        self._memory = callback_memory.of_call(call, callbacks, model)
-        self._memory.begun(callbacks)
         self._held_callbacks: Taken | None = None
         self._held_metrics: NDArray | None = None
         self._step_totals: tf.Tensor | None = None  # of the metrics, when a step began

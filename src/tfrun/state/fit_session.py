@@ -23,6 +23,7 @@ from tfrun.job.world import why_not_stay, world
 from tfrun.process import channel, progress
 from tfrun.process.peers_left import PeersLeft
 from tfrun.state import callback_memory, finished_calls, leave_round, plain_data, random_state
+from tfrun.state.callback_memory import Memory
 from tfrun.state.callback_state import acts_before_steps, append_to_logs
 from tfrun.state.durable_checkpoints import Saved
 from tfrun.state.fit_data import FitData, stand_of
@@ -65,6 +66,7 @@ class FitSession(StayingSession):
         )
         self._kept = goes_on.state if goes_on else None  # the state, until it is given back
         self._begun_with: list[tuple[Any, tf.Tensor]] = []  # before callbacks saw it begin
+        self._memory: Memory | None = None  # of the callbacks
         self._together = 1  # steps of the last execution
         self._progress = None if self.on_servers else progress.own()
 
@@ -77,9 +79,8 @@ class FitSession(StayingSession):
             return None
         # Another `fit` may go on in the same data.
         self._reads.pass_by(done, len(done.values["epoch"]))
-        history = finished_calls.replay(
-            self.number, done, self._model, callbacks, self._data, build
-        )
+        memory = Memory(callbacks, self._model, self._data)
+        history = finished_calls.replay(memory, done, self._model, callbacks, self._data, build)
         self.passed_by(iterations_of(self._model))
         return history
 
@@ -87,11 +88,15 @@ class FitSession(StayingSession):
         """Keeps what the call has returned."""
         ledger.settle()
 
+        memory = self._memory
+        assert memory is not None
+
         def left() -> Snapshot | None:
             read = self._data, self._reads.stand
-            return finished_calls.of_fit(self.number, self._model, history, callbacks, *read)
+            return finished_calls.of_fit(memory, self._model, history, callbacks, *read)
 
         self.record(left, self._iterations(), models=[self._model])
+        callback_memory.forget()
         optimizer_shards.end(self._model, self._strategy)
 
     @property
@@ -108,7 +113,8 @@ class FitSession(StayingSession):
           executed: gives the steps of the epoch that are done, of the number of the last one.
         """
         self._kept, self._callbacks = self.begin(), callbacks
-        callback_memory.of_call(self.number, callbacks, self._model).stayed = self._stayed
+        self._memory = callback_memory.of_call(self.number, callbacks, self._model, self._data)
+        self._memory.stayed = self._stayed
         initial_values.make_alone(wanted=not self.why_not_stay())
         if self._kept is not None:
             self._at = self._reads.go_on(self._kept)
@@ -156,7 +162,8 @@ class FitSession(StayingSession):
         if self._strategy is not None:
             optimizer_shards.begin(model, self._strategy)
         commit = None if self._strategy is None else commits.of_model(model)
-        self.keeper = self.keeps(model, commit, self._callbacks, self._plan, call=self.number)
+        own = self._callbacks, self._memory
+        self.keeper = self.keeps(model, commit, *own, self._plan, call=self.number)
         if self._progress:
             self._progress.begins()
         self._plan.data_ended = self._data_ended

@@ -38,7 +38,7 @@ _OF_PARTS += (datetime.timezone, fractions.Fraction)
 # What a class of the script's own may inherit from, for its objects to be nothing but attributes.
 _PLAIN_BASES = {"builtins.object", "abc.ABC", "typing.Generic", "typing.Protocol"}
 _PLAIN_BASES |= {"types.SimpleNamespace", "argparse._AttributeHolder", "argparse.Namespace"}
-_GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
+GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 
 
 def encode(value: Any, arrays: dict[str, NDArray], name: str, inside: tuple[Any, ...] = ()) -> Any:
@@ -92,7 +92,7 @@ def encode(value: Any, arrays: dict[str, NDArray], name: str, inside: tuple[Any,
         return {kind: encode(dict(value), arrays, name, inside)}
     if isinstance(value, _OF_PARTS):
         return {"made": [_class_name(value), encode(_parts(value), arrays, name)]}
-    if type(value) in _GENERATORS:
+    if type(value) in GENERATORS:
         return {"generator": [kind, encode(_drawn(value), arrays, name)]}
     if isinstance(value, _NAMED) and _called(where := _name_of(value)) is value:
         return {"named": where}
@@ -193,26 +193,37 @@ def decode(value: Any, arrays: Mapping[str, NDArray]) -> Any:
     return value
 
 
-def restored(old: Any, value: Any, arrays: Mapping[str, NDArray]) -> Any:
+def restored(
+    old: Any, value: Any, arrays: Mapping[str, NDArray], *, generators: bool = False
+) -> Any:
     """As `decode`; in the value that is there where it can, for others may hold it as well.
 
-    Random generators are new ones, for the others may be the training's data.
+    Args:
+      old: what is there.
+      value: from `encode`.
+      arrays: likewise.
+      generators: so are random generators; else they are new ones, for the others may be the
+        training's data.
 
     Raises:
       LookupError: as of `decode`.
     """
     match value:
         case list() if type(old) is list:
-            old[:] = _each_restored(dict(enumerate(old)), dict(enumerate(value)), arrays).values()
+            there = dict(enumerate(old)), dict(enumerate(value))
+            old[:] = _each_restored(*there, arrays, generators=generators).values()
             return old
         case {"dict": pairs} if type(old) is dict:
             there = {decode(k, arrays): v for k, v in pairs}
-            return _refilled(old, _each_restored(old, there, arrays))
+            return _refilled(old, _each_restored(old, there, arrays, generators=generators))
         case {"object": [where, held, _]} if is_own(old) and _class_name(old) == where:
             for key, item in held.items():
                 with contextlib.suppress(LookupError):
-                    vars(old)[key] = restored(vars(old).get(key), item, arrays)
+                    now = vars(old).get(key)
+                    vars(old)[key] = restored(now, item, arrays, generators=generators)
             return old
+        case {"generator": [kind, drawn]} if generators and type(old).__name__ == kind:
+            return _goes_on(old, decode(drawn, arrays))
     new = decode(value, arrays)
     if type(old) is type(new):
         if isinstance(new, set | deque | defaultdict | Counter | OrderedDict):
@@ -225,14 +236,19 @@ def restored(old: Any, value: Any, arrays: Mapping[str, NDArray]) -> Any:
 
 
 def _each_restored(
-    old: Mapping[Any, Any], values: Mapping[Any, Any], arrays: Mapping[str, NDArray]
+    old: Mapping[Any, Any],
+    values: Mapping[Any, Any],
+    arrays: Mapping[str, NDArray],
+    *,
+    generators: bool,
 ) -> dict[Any, Any]:
     """Each value in the one of its key; not two in the same."""
     used: set[int] = set()
     found = {}
     for key, value in values.items():
         there = old.get(key)
-        found[key] = restored(None if id(there) in used else there, value, arrays)
+        mine = None if id(there) in used else there
+        found[key] = restored(mine, value, arrays, generators=generators)
         used.add(id(there))
     return found
 
@@ -277,6 +293,18 @@ def _drawn(generator: Any) -> Any:
     if isinstance(generator, np.random.RandomState):
         return generator.get_state(legacy=False)
     return generator.getstate()
+
+
+def _goes_on(generator: Any, drawn: Any) -> Any:
+    """Has a random generator draw as another one would from here on."""
+    if isinstance(generator, np.random.Generator):
+        with contextlib.suppress(ValueError):  # that of another kind of bits
+            generator.bit_generator.state = drawn
+    elif isinstance(generator, np.random.RandomState):
+        generator.set_state(drawn)
+    else:
+        generator.setstate(drawn)
+    return generator
 
 
 def _generator(kind: str, drawn: Any) -> Any:
