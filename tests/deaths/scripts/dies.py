@@ -218,7 +218,7 @@ class Averaged:
         self.phase = Phase.LATE if len(self.seen) > 5 else Phase.WARM
 
 
-COLLECTED, LEAST = [], None
+COLLECTED, LEAST, DRAWN = [], None, np.random.default_rng(9)
 
 
 class Reaches(keras.callbacks.Callback):
@@ -231,9 +231,10 @@ class Reaches(keras.callbacks.Callback):
         self.averaged = Averaged()
 
     def on_train_batch_begin(self, batch, logs=None):
-        COLLECTED.append(batch)
+        COLLECTED.append(batch + DRAWN.normal())
         rate = self.model.optimizer.learning_rate
-        rate.assign(0.01 + 0.001 * (len(COLLECTED) % 7) * self.averaged.phase.value)
+        more = 0.001 * (len(COLLECTED) % 7) + 0.0001 * sum(COLLECTED)
+        rate.assign(0.01 + more * self.averaged.phase.value)
 
     def on_train_batch_end(self, batch, logs=None):
         self.averaged.update(logs["loss"])
