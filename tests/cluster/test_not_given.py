@@ -33,3 +33,5 @@ def test_what_began_anew_is_named(how: str, tmp_path: Path) -> None:
     assert shown.count("changes a lookup table at ") == 1, shown
     (line,) = (one for one in shown.splitlines() if "TensorFlow ops that begin anew" in one)
     assert "`on_replica`" in line or "not_given.py:" in line, line
+    lines = [one for one in shown.splitlines() if "in Python variables" in one]
+    assert ["`least`, `rates` in Python" in one for one in lines] == [True] * (how == "loop")

@@ -25,6 +25,7 @@ from tfrun.data.dataset import Dataset
 from tfrun.job.world import has_asked
 from tfrun.state import kept_outside, plain_data
 from tfrun.state.callback_state import NOT_STATE, STATELESS, One, every, says_itself
+from tfrun.state.held_values import Held, as_now, is_large
 from tfrun.state.plain_data import is_of_script, is_own
 from tfrun.state.reached_values import Reach, Reached, reached
 
@@ -41,30 +42,6 @@ _OTHERS = (
 )
 
 
-class _Held(NamedTuple):
-    """A value as it was.
-
-    Attributes:
-      value: as JSON.
-      arrays: of it, by name.
-    """
-
-    value: Any
-    arrays: dict[str, NDArray]
-
-    def is_as(self, other: _Held | None) -> bool:
-        """Whether both are the same, as far as can be told; large arrays only by what they are."""
-        if other is None or self.value != other.value:
-            return False
-        pairs = ((array, other.arrays[key]) for key, array in self.arrays.items())
-        return all(a is b or _are_small_and_same(a, b) for a, b in pairs)
-
-
-def _are_small_and_same(a: NDArray, b: NDArray) -> bool:
-    is_small = a.nbytes == b.nbytes <= plain_data.SMALL
-    return is_small and (a.dtype, a.shape) == (b.dtype, b.shape) and a.tobytes() == b.tobytes()
-
-
 class _OfOne(NamedTuple):
     """Of one callback: the name of its class, what it says itself, its attributes.
 
@@ -72,8 +49,8 @@ class _OfOne(NamedTuple):
     """
 
     name: str
-    state: _Held | None = None
-    attributes: Mapping[str, _Held] = MappingProxyType({})
+    state: Held | None = None
+    attributes: Mapping[str, Held] = MappingProxyType({})
     is_elsewhere: bool = False
 
 
@@ -87,7 +64,7 @@ class Taken(NamedTuple):
     """
 
     callbacks: list[_OfOne]
-    outside: dict[str, _Held]
+    outside: dict[str, Held]
     lost: list[str]
 
 
@@ -138,7 +115,7 @@ class Memory:
         found = reached([one.callback for one in every(callbacks)], self._model)
         self._reach = found._replace(places={**found.places, **self._reach.places})
         values = self._there(callbacks).values.items()
-        self._data |= {name for name, (value, _) in values if _is_large(value, [_MOST_ITEMS])}
+        self._data |= {name for name, (value, _) in values if is_large(value, [_MOST_ITEMS])}
         return self.take(callbacks)
 
     def take(self, callbacks: Sequence[Any]) -> Taken:
@@ -146,7 +123,7 @@ class Memory:
         lost: list[str] = []
         each = [_of_one(i, one, lost) for i, one in enumerate(every(callbacks))]
         values = self._there(callbacks).values.items()
-        pairs = ((name, _held(value, f"outside/{name}")) for name, (value, _) in values)
+        pairs = ((name, as_now(value, f"outside/{name}")) for name, (value, _) in values)
         outside = {name: held for name, held in pairs if held is not None}
         return Taken(each, outside, list(dict.fromkeys(lost)))
 
@@ -247,7 +224,7 @@ class Memory:
     ) -> None:
         for name, (value, put) in there.values.items() if undoes else ():
             held = self._first.get(name)
-            now = None if held is None or name in kept else _held(value, f"outside/{name}")
+            now = None if held is None or name in kept else as_now(value, f"outside/{name}")
             if held is None or now is None or now.is_as(held):
                 continue
             if self._generators or not _draws(held):
@@ -266,12 +243,10 @@ class Memory:
     def _restored(self, now: Any, value: Any, arrays: Mapping[str, NDArray]) -> Any:
         return plain_data.restored(now, value, arrays, generators=self._generators)
 
-    def _undo(
-        self, there: dict[str, Any], begun: Mapping[str, _Held], kept: dict[str, Any]
-    ) -> None:
+    def _undo(self, there: dict[str, Any], begun: Mapping[str, Held], kept: dict[str, Any]) -> None:
         """Gives attributes back what they held as it began, and had not changed then."""
         for name, held in begun.items():
-            now = None if name in kept or name not in there else _held(there[name], "")
+            now = None if name in kept or name not in there else as_now(there[name], "")
             if now is not None and now.value != held.value:
                 there[name] = self._restored(there[name], held.value, held.arrays)
 
@@ -301,12 +276,12 @@ def _of_one(number: int, one: One, lost: list[str]) -> _OfOne:
     if says_itself(callback):
         arrays: dict[str, NDArray] = {}
         state = plain_data.encode(callback.get_state(), arrays, name)
-        return _OfOne(kind, _Held(state, arrays))
+        return _OfOne(kind, Held(state, arrays))
     attributes = {}
     for key, value in list(vars(callback).items()):
         if key in NOT_STATE or is_own(value):
             continue
-        if (held := _held(value, f"{name}/{key}")) is not None:
+        if (held := as_now(value, f"{name}/{key}")) is not None:
             attributes[key] = held
         elif _begins_anew(value):
             lost.append(f"{kind}.{key} ({type(value).__name__})")
@@ -320,22 +295,13 @@ def _begins_anew(value: Any) -> bool:
     return is_of_script(type(value)) and not isinstance(value, _OTHERS)
 
 
-def _held(value: Any, name: str) -> _Held | None:
-    """As it is now; None for what cannot be kept."""
-    arrays: dict[str, NDArray] = {}
-    try:
-        return _Held(plain_data.encode(value, arrays, name), arrays)
-    except TypeError:
-        return None  # a model, a function without a name, an open file
-
-
-def _put(every: dict[str, _Held], arrays: dict[str, NDArray]) -> dict[str, Any]:
+def _put(every: dict[str, Held], arrays: dict[str, NDArray]) -> dict[str, Any]:
     for held in every.values():
         arrays.update(held.arrays)
     return {name: held.value for name, held in every.items()}
 
 
-def _draws(held: _Held) -> bool:
+def _draws(held: Held) -> bool:
     """Whether it is a random generator's."""
     return isinstance(held.value, dict) and "generator" in held.value
 
@@ -343,16 +309,3 @@ def _draws(held: _Held) -> bool:
 def _shown(name: str) -> str:
     """A place's name, as people know it."""
     return name.rpartition(":")[2].rpartition("/")[2]
-
-
-def _is_large(value: Any, room: list[int]) -> bool:
-    """Whether a value is what nobody collects in a callback; `room` has what is left for it."""
-    room[0] -= 1
-    if isinstance(value, np.ndarray):
-        return value.nbytes > plain_data.SMALL
-    if type(value).__name__ == "EagerTensor":
-        return value.dtype.size * (value.shape.num_elements() or 0) > plain_data.SMALL
-    if not isinstance(value, list | tuple | dict | set | frozenset | deque):
-        return False
-    items = value.values() if isinstance(value, dict) else value
-    return len(value) > room[0] or any(_is_large(item, room) for item in list(items))

@@ -99,6 +99,18 @@ def tell_lost(names: Iterable[str]) -> None:
     channel.emit(reports.WorkerNotice(text=text))
 
 
+def tell_of_loop(names: Iterable[str]) -> None:
+    """Says which Python variables a loop of the script's own has carried, that have begun anew."""
+    if not (new := _to_tell(f"`{name}`" for name in names)):
+        return
+    text = (
+        f"the loop keeps {', '.join(new[:_MOST])} in Python variables, which have begun anew with "
+        "this process. Where it decides by them, give them to the `TrainState`, in an object with "
+        "`get_state()` and `set_state(state)`"
+    )
+    channel.emit(reports.WorkerNotice(text=text))
+
+
 def _to_tell(those: Iterable[str]) -> list[str]:
     """Of these what nobody has been told of, which is told now; on the chief alone."""
     new = [one for one in those if one not in _told] if world().is_chief else []

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ from tfrun.engine import commit as commits
 from tfrun.engine import own_copies, script_state, variable_values
 from tfrun.engine.replica import turns_of
 from tfrun.job.settings import settings
-from tfrun.state import random_state
+from tfrun.state import kept_outside, random_state
 from tfrun.state.keeper import Keeper
+from tfrun.state.loop_variables import LoopVariables
 from tfrun.state.snapshot import Place, Snapshot
 from tfrun.state.train_state_parts import LoopParts, strategy_of
 
@@ -82,6 +84,12 @@ class LoopKeeper(Keeper):
         self._made: dict[str, tf.Tensor] = {}  # what others held when the step had made them
         self._counted: set[int] = set()  # updates that a step has had so far
         self._is_settled, self._recovers = False, settings().recovers
+        self._carried = LoopVariables()
+
+    def runs_in(self, frame: FrameType | None) -> None:
+        """As of `LoopVariables`."""
+        if self._recovers:
+            self._carried.runs_in(frame)
 
     # --- what happens in the loop --------------------------------------------------------------
 
@@ -215,6 +223,7 @@ class LoopKeeper(Keeper):
             "progress": asdict(progress),
             "trained": self._trained,
             "objects": held.objects,
+            "carried": self._carried.changed(),
         }
         return self._whole(
             Place(call=self._call, step=progress.step),
@@ -254,6 +263,7 @@ class LoopKeeper(Keeper):
 
     def _put_back(self, kept: Snapshot) -> None:
         self._parts.put_back(kept.values["objects"], kept.arrays)
+        kept_outside.tell_of_loop(kept.values.get("carried", ()))
         found = dict(kept.values["progress"])
         found["data"] = {name: tuple(place) for name, place in found["data"].items()}
         self._progress = LoopProgress(**found)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, astuple, replace
+from types import FrameType
 from typing import Any
 
 from tfrun.data import errors
@@ -63,7 +65,7 @@ class TrainState:
             optimizer_shards.refuse_in_loop(self._parts.optimizers)
         self._progress, self._after = LoopProgress(), LoopProgress()
         self._kept: dict[str, tuple[int, ...]] = {}  # where to begin in each dataset
-        self._in_step = self._is_done = self._is_closed = False
+        self._in_step = self._is_done = self._is_closed = self._is_known = False
         strategy = self._strategy or train_state_parts.strategy_of(self._parts.models[0])
         self._shown = progress.own()
         self._sync_every = settings().sync_check if self._strategy is not None else 0
@@ -129,6 +131,7 @@ class TrainState:
         if self._trial is not None:
             dataset, epochs = self._trial.dataset(dataset), self._trial.epochs(epochs)
         reader = self._reader(dataset, epochs - self.epoch)
+        self._runs_in(sys._getframe(1))
         if self._session is not None:
             self._session.repeat = reader.repeat if reader.in_turn else None
         if world().is_chief and not self._is_done:
@@ -208,6 +211,8 @@ class TrainState:
         if self._is_done:
             what = f"a step was done after the loop's last one, {self.step}"
             raise train_state_parts.misuse(what, "a loop that begins at `state.step`")
+        if not self._is_known:
+            self._runs_in(sys._getframe(1))
         self._meter.returned()
         self._step_ended(replace(self._progress, step=self.step + 1))
         if self._session is not None:
@@ -240,6 +245,7 @@ class TrainState:
         if self._session is None or self._is_done:
             return
         self._session.record(self._left, self.step, models=self._parts.models)
+        self._keeper.runs_in(None)
         leave_round.closed(self._session.keep)
         self._session.close()
 
@@ -286,6 +292,11 @@ class TrainState:
         # What is kept of an epoch's end leads into what the script does then; that is done.
         progress = {"progress": asdict(self._progress)}
         return left and replace(left, values={**left.values, **progress})
+
+    def _runs_in(self, caller: FrameType) -> None:
+        self._is_known = True
+        if self._session is not None and not self._is_done:
+            self._keeper.runs_in(caller)
 
     def _awaits_commit(self, session: StayingLoop) -> None:
         """The loop may be one of those that say `commit`; if not, `steps` says so itself."""

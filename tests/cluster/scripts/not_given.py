@@ -95,8 +95,11 @@ else:
     with strategy.scope():
         late.append(tf.Variable(0.0))  # after the TrainState
     data = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+    least, rates = 1.0, []
     for epoch in range(state.epoch, 5):
+        rates.append(0.9**epoch)
         scale.assign(0.9**epoch)
         for batch in state.steps(data, epochs=epoch + 1):
             dies(state.step)
             step(batch)
+            least = min(least, 0.9**state.step)
