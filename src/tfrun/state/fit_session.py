@@ -28,6 +28,7 @@ from tfrun.state.callback_state import acts_before_steps, append_to_logs
 from tfrun.state.durable_checkpoints import Saved
 from tfrun.state.fit_data import FitData, stand_of
 from tfrun.state.fit_keeper import FitKeeper, iterations_of
+from tfrun.state.reached_values import runs_in_python
 from tfrun.state.session import GoesOn, Meter
 from tfrun.state.snapshot import Snapshot
 from tfrun.state.staying_session import StayingSession
@@ -121,7 +122,7 @@ class FitSession(StayingSession):
             build_first(self._model, True)
             append_to_logs(callbacks, self._kept.place.epoch)
         watched = {}
-        if any(map(acts_before_steps, callbacks)):
+        if any(map(acts_before_steps, callbacks)) or runs_in_python(self._model):
             watched["on_train_batch_begin"] = lambda batch, logs=None: self.callbacks_see_step()
         first = SessionCallback(
             **watched,

@@ -4,7 +4,7 @@ Globals of the script, variables of the functions around a function, defaults of
 attributes of classes; and of objects of libraries, as a model or a PyDataset, the attributes that
 this code assigns. What it only looks at is no place of callbacks: it may change as the training's
 data is made, which is made again where a training goes on. A callback is code of the script's own
-if its class is, or if it was given functions, as Keras's LambdaCallback is.
+if its class is, or if it was given functions, as Keras's LambdaCallback is. So is code of a model that runs eagerly.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from operator import getitem
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
+import tensorflow as tf
+
 from tfrun.process.sending import is_installed
 from tfrun.state.plain_data import is_of_script, is_own
 
@@ -27,7 +29,7 @@ _CHANGING = {
     *("remove", "clear", "sort", "reverse", "rotate", "update", "add", "discard", "setdefault"),
     *("fill", "subtract", "difference_update", "intersection_update", "write", "put"),
 }
-_BY_KERAS = {"stop_training"}  # which `fit` itself keeps
+_BY_KERAS = {"stop_training", "built"}  # which `fit` itself keeps
 
 
 class Reached(NamedTuple):
@@ -68,7 +70,15 @@ def reached(callbacks: Iterable[Any], model: Any = None) -> Reach:
     walk = _Walk(model)
     for number, callback in enumerate(callbacks):
         walk.of_callback(number, callback)
+    if runs_in_python(model):
+        walk.of_model(model)
     return walk.reach()
+
+
+def runs_in_python(model: Any) -> bool:
+    """Whether Python code of the script's runs in each step, which may count there as well."""
+    is_eager = getattr(model, "run_eagerly", False) or tf.config.functions_run_eagerly()
+    return bool(is_eager) and model is not None
 
 
 class _Walk:
@@ -78,6 +88,7 @@ class _Walk:
         self._found: dict[str, tuple[Reached, object]] = {}  # with what tells that it is assigned
         self._seen = {id(model)}
         self._others = {} if model is None else {"model": model}  # objects of libraries
+        self._in_steps: set[str] = set()  # those of them whose own code each step runs
         self._attributes: set[str] = set()
         self._assigned: set[object] = set()
         self._changes = False
@@ -90,6 +101,16 @@ class _Walk:
                 self._add(f"{number}.{key}", _constant(value.__self__))
             self._go(f"{number}.{key}", value)
 
+    def of_model(self, model: Any) -> None:
+        """A model whose steps run its code, and that of its layers."""
+        layers = {f"model/{i}": one for i, one in enumerate(getattr(model, "layers", ()))}
+        for name, one in {"model": model, **layers}.items():
+            if is_of_script(type(one)):
+                self._seen.add(id(one))
+                self._others[name] = one
+                self._in_steps.add(name)
+                self._of_class(type(one))
+
     def reach(self) -> Reach:
         assigned = self._assigned | self._attributes
         places = {
@@ -97,7 +118,8 @@ class _Walk:
         }
         # Of others' objects the attributes that no code of these objects assigns as well.
         for where, one in self._others.items():
-            for name in sorted(self._attributes - _assigned_by(type(one)) - _BY_KERAS):
+            its = frozenset() if where in self._in_steps else _assigned_by(type(one))
+            for name in sorted(self._attributes - its - _BY_KERAS):
                 place = Reached(partial(getitem, vars(one), name), partial(setattr, one, name))
                 places[f"{where}.{name}"] = place
         return Reach(places, self._attributes, self._changes)
