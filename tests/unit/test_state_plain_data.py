@@ -193,3 +193,14 @@ def test_an_array_is_kept_as_it_was() -> None:
     encoded = plain_data.encode(value, arrays, "x")
     value += 1
     assert plain_data.decode(encoded, arrays).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_what_keras_has_made_of_a_models_list_is_a_list() -> None:
+    class Counts(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen, self.table = [1, 2], {"a": [3]}
+
+    model = Counts()
+    encoded = plain_data.encode([model.seen, model.table], {}, "x")
+    assert plain_data.decode(encoded, {}) == [[1, 2], {"a": [3]}]

@@ -32,6 +32,7 @@ _NAMED = (types.FunctionType, types.BuiltinFunctionType, np.ufunc, type)
 _OF_ITEMS: dict[str, Any] = {one.__name__: one for one in (tuple, set, frozenset)}
 # And that are made of a dictionary.
 _OF_PAIRS: dict[str, Any] = {one.__name__: one for one in (Counter, OrderedDict)}
+_TRACKED = {"TrackedList": list, "TrackedDict": dict, "TrackedSet": set}
 # And that say themselves what they are made of.
 _OF_PARTS = (enum.Enum, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal)
 _OF_PARTS += (datetime.timezone, fractions.Fraction)
@@ -83,6 +84,8 @@ def encode(value: Any, arrays: dict[str, NDArray], name: str, inside: tuple[Any,
             items = encode(list(value), arrays, name, inside)
             return {"made": [_class_name(value), items]}
     kind = type(value).__name__
+    if kind in _TRACKED and isinstance(value, _TRACKED[kind]):  # what Keras has made of a model's
+        return encode(_TRACKED[kind](value), arrays, name, inside)
     # A callback may remember one. By its name: who only copies snapshots has no TensorFlow.
     if kind == "EagerTensor" and value.dtype.is_numpy_compatible:
         return {"tensor": encode(value.numpy(), arrays, name)}

@@ -4,7 +4,8 @@ Globals of the script, variables of the functions around a function, defaults of
 attributes of classes; and of objects of libraries, as a model or a PyDataset, the attributes that
 this code assigns. What it only looks at is no place of callbacks: it may change as the training's
 data is made, which is made again where a training goes on. A callback is code of the script's own
-if its class is, or if it was given functions, as Keras's LambdaCallback is. So is code of a model that runs eagerly.
+if its class is, or if it was given functions, as Keras's LambdaCallback is. What a model's own code
+does in each step counts as well, where it runs eagerly.
 """
 
 from __future__ import annotations
