@@ -32,6 +32,7 @@ _NAMED = (types.FunctionType, types.BuiltinFunctionType, np.ufunc, type)
 _OF_ITEMS: dict[str, Any] = {one.__name__: one for one in (tuple, set, frozenset)}
 # And that are made of a dictionary.
 _OF_PAIRS: dict[str, Any] = {one.__name__: one for one in (Counter, OrderedDict)}
+_AS_THEY_ARE = {float, int, str, bool, type(None)}
 _TRACKED = {"TrackedList": list, "TrackedDict": dict, "TrackedSet": set}
 # And that say themselves what they are made of.
 _OF_PARTS = (enum.Enum, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal)
@@ -66,7 +67,10 @@ def encode(value: Any, arrays: dict[str, NDArray], name: str, inside: tuple[Any,
         case int() | float() if type(value) in (int, float):
             return value
         case list() if type(value) is list:
-            return [encode(item, arrays, name, inside) for item in list(value)]
+            items = list(value)
+            if _AS_THEY_ARE.issuperset(map(type, items)):  # soon, for a loss of each step
+                return items
+            return [encode(item, arrays, name, inside) for item in items]
         case dict() if type(value) is dict:
             return {"dict": _pairs(value, arrays, name, inside)}
         case bytes():
