@@ -47,6 +47,8 @@ class Own(keras.callbacks.Callback):
 def as_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_outside, "_told", [])
     monkeypatch.setattr(world, "_has_asked", False)
+    here = world.World(round=1)
+    monkeypatch.setattr(callback_memory, "world", lambda: here)
     begin_anew()
 
 
@@ -147,6 +149,19 @@ def test_variables_of_functions_around_functions_come_back() -> None:
     Memory([after]).put_back([after], *found)
     assert outcome() == ([0, 3, 2], 2) and outcome()[0] is seen
     assert after.on_epoch_end.__defaults__ == ([3, 2],)
+
+
+@pytest.mark.parametrize("job_round", [0, 1])
+def test_another_jobs_settings_are_its_own(job_round: int, monkeypatch: Any) -> None:
+    """A job that goes on from the checkpoint of another one may have been given more patience."""
+    here = world.World(round=job_round)
+    monkeypatch.setattr(callback_memory, "world", lambda: here)
+    before, after = (keras.callbacks.EarlyStopping(patience=number) for number in (2, 5))
+    memory = Memory([before])
+    memory.begun([before])
+    before.wait = 1
+    Memory([after]).put_back([after], *kept(memory, [before]))
+    assert (after.wait, after.patience) == (1, 5 if job_round == 0 else 2)
 
 
 def test_what_callbacks_only_look_at_is_not_theirs() -> None:

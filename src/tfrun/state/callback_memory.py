@@ -22,7 +22,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfrun.data.dataset import Dataset
-from tfrun.job.world import has_asked
+from tfrun.job.world import has_asked, world
 from tfrun.state import kept_outside, plain_data
 from tfrun.state.callback_state import NOT_STATE, STATELESS, One, every, says_itself
 from tfrun.state.held_values import Held, as_now, is_large
@@ -166,13 +166,15 @@ class Memory:
         Once the script has asked which worker this is, what callbacks have not changed since the
         training began may be this worker's own.
         """
-        begun = self._begun.callbacks if self._begun and has_asked() else []
+        begun = self._begun.callbacks if self._begun else []
         callbacks = []
         for i, one in enumerate(taken.callbacks):
             mine = begun[i].attributes if i < len(begun) else {}
-            changed = {n: held for n, held in one.attributes.items() if not held.is_as(mine.get(n))}
-            found: dict[str, Any] = {"class": one.name, "attributes": _put(changed, arrays)}
-            found["elsewhere"] = one.is_elsewhere
+            same = [name for name, held in one.attributes.items() if held.is_as(mine.get(name))]
+            own = set(same) if has_asked() else ()
+            given = {name: held for name, held in one.attributes.items() if name not in own}
+            found: dict[str, Any] = {"class": one.name, "attributes": _put(given, arrays)}
+            found |= {"elsewhere": one.is_elsewhere, "as begun": same}
             if one.state is not None:
                 found |= _put({"state": one.state}, arrays)
             callbacks.append(found)
@@ -211,7 +213,10 @@ class Memory:
             begun = self._begun.callbacks[i:] if self._begun and has_asked() else []
             for one in begun[:1]:
                 self._undo(vars(callback), one.attributes, state["attributes"])
-            for name, value in state["attributes"].items():
+            given = state["attributes"]
+            if world().round == 0:  # another job's, whose script may have had other settings
+                given = {n: v for n, v in given.items() if n not in state.get("as begun", ())}
+            for name, value in given.items():
                 with contextlib.suppress(LookupError):  # a function of code that was another then
                     now = vars(callback).get(name)
                     setattr(callback, name, self._restored(now, value, arrays))
