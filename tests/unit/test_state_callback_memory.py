@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
@@ -224,7 +225,7 @@ def test_an_objects_method_as_a_callbacks_function() -> None:
     assert (there.losses, there.array.tolist()) == ([0.5], [1.0, 1.0])
 
 
-def test_what_begins_anew_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_begins_anew_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Hidden:
         __slots__ = ("value",)
 
@@ -232,6 +233,8 @@ def test_what_begins_anew_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         def __init__(self) -> None:
             super().__init__()
             self.each, self.hidden = iter([1, 2]), Hidden()
+            self.table = (tmp_path / "table").open("w")
+            self.read = (tmp_path / "table").open()
 
     told: list[Any] = []
     monkeypatch.setattr(kept_outside.channel, "emit", told.append)
@@ -239,11 +242,14 @@ def test_what_begins_anew_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Memory([after])
     memory.put_back([after], *kept(Memory([before]), [before]))
     (notice,) = told
-    assert "Holds.each (list_iterator), Holds.hidden (Hidden). " in notice.text
+    names = "Holds.each (list_iterator), Holds.hidden (Hidden), Holds.table (TextIOWrapper). "
+    assert names in notice.text
     told.clear()
     memory.stayed = True
     memory.put_back([after], *kept(Memory([before]), [before]))
     assert not told
+    for file in (before.table, before.read, after.table, after.read):
+        file.close()
 
 
 def test_attributes_of_others_that_callbacks_assign_come_back() -> None:

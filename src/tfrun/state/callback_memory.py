@@ -10,6 +10,7 @@ script's own that they hold: of these, what has changed since the training began
 from __future__ import annotations
 
 import contextlib
+import io
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -31,7 +32,7 @@ from tfrun.state.reached_values import Reach, Reached, reached
 
 # More items outside of callbacks are a training's data, which no callback collects.
 _MOST_ITEMS = 20_000
-_OF_ITERATORS = {"builtins", "itertools", "tensorflow"}  # modules; a file is another thing
+_OF_ITERATORS = {"builtins", "itertools", "tensorflow"}  # modules
 # Data of which no code of the script's makes the samples.
 _DRAWS_NOTHING = (np.ndarray, tf.Tensor, list, tuple, dict, Dataset)
 _CHANGEABLE = (list, dict, set, deque, np.ndarray)
@@ -295,6 +296,8 @@ def _of_one(number: int, one: One, lost: list[str]) -> _OfOne:
 
 def _begins_anew(value: Any) -> bool:
     """Whether a value that cannot be kept has a state of its own, of which nobody else knows."""
+    if isinstance(value, io.IOBase):  # opened anew, it may have lost what was in it
+        return not value.closed and value.writable()
     if isinstance(value, Iterator):
         return type(value).__module__.partition(".")[0] in _OF_ITERATORS
     return is_of_script(type(value)) and not isinstance(value, _OTHERS)
