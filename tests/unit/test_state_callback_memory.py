@@ -182,6 +182,31 @@ def test_what_callbacks_only_look_at_is_not_theirs() -> None:
     assert kept(memory, [callback])[0]["outside"] == {}
 
 
+def test_what_the_data_does_with_an_object_is_the_datas() -> None:
+    """The object's methods that make batches are none that a callback has named."""
+
+    class Data:
+        def __init__(self) -> None:
+            self.order, self.epoch, self.held_out = np.arange(4), 0, np.zeros(2)
+
+        def batches(self) -> None:
+            self.order[:] = self.order[::-1].copy()
+            self.epoch += 1
+
+    data, scores = Data(), []
+
+    class Scores(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            scores.append(float(data.held_out.sum()) + epoch)
+
+    own = [Scores()]
+    memory = Memory(own)
+    own[0].on_epoch_end(0)
+    data.batches()
+    (name,) = kept(memory, own)[0]["outside"]
+    assert name.endswith("/scores")
+
+
 def test_functions_that_were_made_alike_have_their_own() -> None:
     def counter() -> tuple[Any, list[int]]:
         count, all_of_it = 0, []

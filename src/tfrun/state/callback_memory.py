@@ -98,7 +98,7 @@ class Memory:
         self.stayed = False
         self._generators = isinstance(data, _DRAWS_NOTHING)
         self._model = model
-        self._reach = Reach({}, frozenset(), False)
+        self._reach = Reach({}, frozenset(), frozenset())
         self._data: set[str] = set()  # the places of large values
         self._first = self._looked_at(callbacks).outside
         self._begun: Taken | None = None
@@ -152,11 +152,12 @@ class Memory:
                 there.objects[name], attributes = value, vars(value)
                 for key, item in list(attributes.items()):
                     put = partial(attributes.__setitem__, key)
-                    own = Reached(place.get, put, key in self._reach.attributes)
+                    assigned, changes = key in self._reach.attributes, key in self._reach.names
+                    own = Reached(place.get, put, assigned, changes)
                     self._find(there, f"{name}.{key}", item, own)
         elif (
             place.assigned
-            or (self._reach.changes and isinstance(value, _CHANGEABLE))
+            or (place.changes and isinstance(value, _CHANGEABLE))
             or isinstance(value, plain_data.GENERATORS)
         ):
             there.values[name] = value, place.put

@@ -18,12 +18,15 @@ from operator import getitem
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 from tfrun.process.sending import is_installed
 from tfrun.state.plain_data import is_of_script, is_own
 
 _NOTHING = object()
+# Methods by which a training's data is read.
+_OF_DATA = {"__iter__", "__next__", "__getitem__", "__len__", "__del__"}
 # Methods that change what they are called of.
 _CHANGING = {
     *("append", "appendleft", "extend", "extendleft", "insert", "pop", "popleft", "popitem"),
@@ -39,12 +42,14 @@ class Reached(NamedTuple):
     Attributes:
       get: returns what is there; raises LookupError where nothing is.
       put: sets it.
-      assigned: what callbacks' code assigns there; else only what is there may change.
+      assigned: callbacks' code may put another value there.
+      changes: it may change the value that is there, as it is a list.
     """
 
     get: Callable[[], Any]
     put: Callable[[Any], object]
     assigned: bool = True
+    changes: bool = True
 
 
 class Reach(NamedTuple):
@@ -53,12 +58,12 @@ class Reach(NamedTuple):
     Attributes:
       places: by a name that is the same in each run of the script.
       attributes: the names of those that the code assigns, of whatever objects.
-      changes: whether the code may change a list, or another value that can be changed.
+      names: all that it names.
     """
 
     places: dict[str, Reached]
     attributes: Set[str]
-    changes: bool
+    names: Set[str]
 
 
 def reached(callbacks: Iterable[Any], model: Any = None) -> Reach:
@@ -91,11 +96,14 @@ class _Walk:
         self._others = {} if model is None else {"model": model}  # objects of libraries
         self._in_steps: set[str] = set()  # those of them whose own code each step runs
         self._attributes: set[str] = set()
+        self._names: set[str] = set()
         self._assigned: set[object] = set()
-        self._changes = False
+        self._changed: set[object] = set()
+        # Methods of the script's own classes, which code has to name before it runs them.
+        self._methods: list[tuple[str, str, Any]] = []
 
     def of_callback(self, number: int, callback: Any) -> None:
-        self._of_class(type(callback))
+        self._of_class(type(callback), runs=True)
         self._seen.add(id(callback))
         for key, value in list(vars(callback).items()):
             if isinstance(value, MethodType) and is_own(value.__self__):
@@ -110,12 +118,17 @@ class _Walk:
                 self._seen.add(id(one))
                 self._others[name] = one
                 self._in_steps.add(name)
-                self._of_class(type(one))
+                self._of_class(type(one), runs=True)
 
     def reach(self) -> Reach:
-        assigned = self._assigned | self._attributes
+        while named := [one for one in self._methods if self._runs(one[1])]:
+            self._methods = [one for one in self._methods if one not in named]
+            for where, _, function in named:
+                self._go(where, function)
+        assigned, changed = self._assigned | self._attributes, self._changed | self._names
         places = {
-            n: one._replace(assigned=key in assigned) for n, (one, key) in self._found.items()
+            name: one._replace(assigned=key in assigned, changes=key is None or key in changed)
+            for name, (one, key) in self._found.items()
         }
         # Of others' objects the attributes that no code of these objects assigns as well.
         for where, one in self._others.items():
@@ -123,7 +136,11 @@ class _Walk:
             for name in sorted(self._attributes - its - _BY_KERAS):
                 place = Reached(partial(getitem, vars(one), name), partial(setattr, one, name))
                 places[f"{where}.{name}"] = place
-        return Reach(places, self._attributes, self._changes)
+        return Reach(places, self._attributes, self._names)
+
+    def _runs(self, method: str) -> bool:
+        is_operator = method.startswith("__") and method not in _OF_DATA
+        return is_operator or method in self._names
 
     def _go(self, name: str, value: Any) -> None:
         """To what a value names, unless it has been there."""
@@ -140,7 +157,7 @@ class _Walk:
             if not is_installed(value.__code__.co_filename) and is_of_script(value):
                 self._of_function(name, value)
         elif isinstance(value, type):
-            self._of_class(value)
+            self._of_class(value, runs=issubclass(value, keras.callbacks.Callback))
         elif is_own(value):
             self._seen.add(id(value))
             self._of_class(type(value))
@@ -150,7 +167,8 @@ class _Walk:
             self._seen.add(id(value))
             self._others[name] = value
 
-    def _of_class(self, kind: type) -> None:
+    def _of_class(self, kind: type, *, runs: bool = False) -> None:
+        """To its attributes, and to its methods: to all of them if they `run` as it trains."""
         if id(kind) in self._seen:
             return
         self._seen.add(id(kind))
@@ -159,23 +177,30 @@ class _Walk:
                 continue
             for key, value in list(vars(base).items()):
                 name = f"{base.__module__}:{base.__qualname__}.{key}"
-                if (function := _function_of(value)) is not None:
+                function = _function_of(value)
+                if function is not None and runs and key != "__init__":
                     self._go(name, function)
-                elif not key.startswith("__"):
+                elif function is not None and key != "__init__":
+                    self._methods.append((name, key, function))
+                elif function is None and not key.startswith("__"):
                     self._add(name, _attribute(base, key), key)
 
     def _of_function(self, where: str, function: Any) -> None:
         code, cells = function.__code__, function.__closure__ or ()
         named = _names(code)
+        there = function.__globals__
         self._attributes |= named.attributes
-        self._changes |= named.changes
+        self._names |= named.any
+        # Or what it calls may do so.
+        may_change = named.changes or any(map(is_of_script, map(there.get, named.any)))
         for name, cell in zip(code.co_freevars, cells, strict=True):
             self._assigned |= {id(cell)} if name in named.cells else set()
+            self._changed |= {id(cell)} if may_change else set()
             self._add(f"{where}/{name}", _of_cell(cell), id(cell))
         for number, value in enumerate(function.__defaults__ or ()):
             self._add(f"{where}({number})", _constant(value))
-        there = function.__globals__
         self._assigned |= {(id(there), name) for name in named.globals}
+        self._changed |= {(id(there), name) for name in named.any if may_change}
         for name in named.any:
             if name in there or name in named.globals:
                 self._add(f"{function.__module__}:{name}", _item(there, name), (id(there), name))
