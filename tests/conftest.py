@@ -59,8 +59,11 @@ NETS |= {  # files of tests/cluster
 }
 # Of their tests one half runs on one day, the other on the next. So do those of NETS.
 BY_TURNS = {
-    *("test_in_place", "test_engine_losses", "test_own_variables", "test_recovery"),
-    *("test_train_state", "test_whole_values"),
+    *("test_accumulation", "test_adoption", "test_batch_norms", "test_callbacks"),
+    *("test_data_python", "test_engine_losses", "test_in_place", "test_own_variables"),
+    *("test_parameter_servers_fit", "test_recovery", "test_remote_checkpoints", "test_ring"),
+    *("test_sharded_optimizer", "test_strategies", "test_train_state", "test_trains_alone"),
+    *("test_unmatched_calls", "test_whole_values"),
 }
 THOROUGH = os.environ.get("TFRUN_HOST_TESTS") == "1"  # `make test-hosts` runs the long ones, too
 
