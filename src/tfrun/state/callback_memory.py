@@ -30,8 +30,6 @@ from tfrun.state.held_values import Held, as_now, is_large
 from tfrun.state.plain_data import is_of_script, is_own
 from tfrun.state.reached_values import Reach, Reached, reached
 
-# More items outside of callbacks are a training's data, which no callback collects.
-_MOST_ITEMS = 20_000
 _OF_ITERATORS = {"builtins", "itertools", "tensorflow"}  # modules
 # Data of which no code of the script's makes the samples.
 _DRAWS_NOTHING = (np.ndarray, tf.Tensor, list, tuple, dict, Dataset)
@@ -113,32 +111,37 @@ class Memory:
             self._first |= {n: v for n, v in self._begun.outside.items() if n in new}
 
     def _looked_at(self, callbacks: Sequence[Any]) -> Taken:
-        found = reached([one.callback for one in every(callbacks)], self._model)
+        ones = every(callbacks)
+        found = reached([one.callback for one in ones], self._model)
         self._reach = found._replace(places={**found.places, **self._reach.places})
-        values = self._there(callbacks).values.items()
-        self._data |= {name for name, (value, _) in values if is_large(value, [_MOST_ITEMS])}
+        values = self._there(ones).values.items()
+        self._data |= {name for name, (value, _) in values if is_large(value)}
         return self.take(callbacks)
 
     def take(self, callbacks: Sequence[Any]) -> Taken:
         """What there is now."""
         lost: list[str] = []
-        each = [_of_one(i, one, lost) for i, one in enumerate(every(callbacks))]
-        values = self._there(callbacks).values.items()
+        ones = every(callbacks)
+        each = [_of_one(i, one, lost) for i, one in enumerate(ones)]
+        values = self._there(ones).values.items()
         pairs = ((name, as_now(value, f"outside/{name}")) for name, (value, _) in values)
         outside = {name: held for name, held in pairs if held is not None}
         return Taken(each, outside, list(dict.fromkeys(lost)))
 
-    def _there(self, callbacks: Sequence[Any]) -> _There:
+    def _there(self, ones: Sequence[One]) -> _There:
         there = _There({}, {})
-        for i, (callback, elsewhere) in enumerate(every(callbacks)):
+        for i, (callback, elsewhere) in enumerate(ones):
             if not (isinstance(callback, STATELESS) or says_itself(callback) or elsewhere):
                 for key, value in list(vars(callback).items()):
                     if key not in NOT_STATE and is_own(value):
                         here = Reached(lambda: None, partial(setattr, callback, key))
                         self._find(there, f"{i}.{key}", value, here)
         for name, place in self._reach.places.items():
-            with contextlib.suppress(LookupError):
-                self._find(there, name, place.get(), place)
+            try:
+                value = place.get()
+            except LookupError:  # code sets it later, or has deleted it
+                continue
+            self._find(there, name, value, place)
         for name in self._data & there.values.keys():
             del there.values[name]
         return there
@@ -200,6 +203,7 @@ class Memory:
         """
         lost = [] if self.stayed else list(values.get("lost", ()))
         of_all = not has_asked()  # else one worker may collect what no other one has changed
+        begun = self._begun.callbacks if self._begun and has_asked() else []
         both = zip(every(callbacks), values["callbacks"], strict=False)
         for i, ((callback, elsewhere), state) in enumerate(both):
             if state["class"] != type(callback).__name__ or elsewhere:
@@ -212,9 +216,8 @@ class Memory:
                 continue
             if "state" in state:
                 callback.set_state(plain_data.decode(state["state"], arrays))
-            begun = self._begun.callbacks[i:] if self._begun and has_asked() else []
-            for one in begun[:1]:
-                self._undo(vars(callback), one.attributes, state["attributes"])
+            if i < len(begun):
+                self._undo(vars(callback), begun[i].attributes, state["attributes"])
             given = state["attributes"]
             if world().round == 0:  # another job's, whose script may have had other settings
                 given = {n: v for n, v in given.items() if n not in state.get("as begun", ())}
@@ -222,7 +225,7 @@ class Memory:
                 with contextlib.suppress(LookupError):  # a function of code that was another then
                     now = vars(callback).get(name)
                     setattr(callback, name, self._restored(now, value, arrays))
-        there = self._there(callbacks)
+        there = self._there(every(callbacks))  # with those that have come back
         self._put_back_outside(there, values.get("outside", {}), arrays, undoes=of_all)
         kept_outside.tell_lost(lost)
 

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from tfrun.state import plain_data
 
+_MOST_ITEMS = 20_000
+
 
 class Held(NamedTuple):
     """A value as it was.
@@ -44,13 +46,13 @@ def as_now(value: Any, name: str) -> Held | None:
         return None  # a model, a function without a name, an open file
 
 
-def is_large(value: Any, room: list[int]) -> bool:
-    """Whether a value is a training's data, and nothing that anybody collects.
+def is_large(value: Any) -> bool:
+    """Whether a value is a training's data, and nothing that anybody collects."""
+    return _fills(value, [_MOST_ITEMS])
 
-    Args:
-      value: what is looked at.
-      room: has so many items as are left for it, and is told how many it had.
-    """
+
+def _fills(value: Any, room: list[int]) -> bool:
+    """Whether a value takes more than the room that is left for items; takes it else."""
     room[0] -= 1
     if isinstance(value, np.ndarray):
         return value.nbytes > plain_data.SMALL
@@ -59,4 +61,4 @@ def is_large(value: Any, room: list[int]) -> bool:
     if not isinstance(value, list | tuple | dict | set | frozenset | deque):
         return False
     items = value.values() if isinstance(value, dict) else value
-    return len(value) > room[0] or any(is_large(item, room) for item in list(items))
+    return len(value) > room[0] or any(_fills(item, room) for item in list(items))

@@ -89,26 +89,28 @@ def tell_missing(there: Mapping[str, Any], kept: Snapshot) -> None:
 
 def tell_lost(names: Iterable[str]) -> None:
     """Says what callbacks hold that has begun anew, by their names."""
-    if not (new := _to_tell(names)):
-        return
-    text = (
-        f"callbacks hold what has begun anew with this process: {', '.join(new[:_MOST])}. What "
-        "it had come to, only itself knows. Give the callback `get_state()` and "
-        "`set_state(state)`, or let it keep numbers, lists and arrays as attributes"
+    _tell(
+        "callbacks hold what has begun anew with this process: {}. What it had come to, only "
+        "itself knows. Give the callback `get_state()` and `set_state(state)`, or let it keep "
+        "numbers, lists and arrays as attributes",
+        names,
     )
-    channel.emit(reports.WorkerNotice(text=text))
 
 
 def tell_of_loop(names: Iterable[str]) -> None:
     """Says which Python variables a loop of the script's own has carried, that have begun anew."""
-    if not (new := _to_tell(f"`{name}`" for name in names)):
-        return
-    text = (
-        f"the loop keeps {', '.join(new[:_MOST])} in Python variables, which have begun anew with "
-        "this process. Where it decides by them, give them to the `TrainState`, in an object with "
-        "`get_state()` and `set_state(state)`"
+    _tell(
+        "the loop keeps {} in Python variables, which have begun anew with this process. Where it "
+        "decides by them, give them to the `TrainState`, in an object with `get_state()` and "
+        "`set_state(state)`",
+        (f"`{name}`" for name in names),
     )
-    channel.emit(reports.WorkerNotice(text=text))
+
+
+def _tell(text: str, those: Iterable[str]) -> None:
+    """Says a text of those of these that nobody has been told of, if there are any."""
+    if new := _to_tell(those):
+        channel.emit(reports.WorkerNotice(text=text.format(", ".join(new[:_MOST]))))
 
 
 def _to_tell(those: Iterable[str]) -> list[str]:

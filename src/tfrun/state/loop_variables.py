@@ -16,8 +16,6 @@ from typing import Any
 from tfrun.engine.script_lines import script_frame
 from tfrun.state.held_values import Held, as_now, is_large
 
-_MOST_ITEMS = 20_000  # of what has more only the number is looked at
-
 
 class LoopVariables:
     """Those of one loop, and of the loops of the script's calls that have led to it."""
@@ -59,7 +57,7 @@ def _seen(value: Any) -> Any:
     """What tells whether a value is another one later; None where nobody can know."""
     if type(value).__name__ == "EagerTensor":  # it may not be computed yet
         return id(value), value
-    if is_large(value, [_MOST_ITEMS]):
+    if is_large(value):
         return len(value)
     return as_now(value, "")
 

@@ -148,10 +148,15 @@ def is_own(value: Any) -> bool:
 def is_of_script(one: Any) -> bool:
     """Whether a class or a function is of the script's own code."""
     module = getattr(one, "__module__", None)
-    if not isinstance(module, str) or module.partition(".")[0] == "tfrun":
+    return isinstance(module, str) and is_script_module(module)
+
+
+def is_script_module(name: str) -> bool:
+    """Whether a module is the script, or one of its own beside it."""
+    if name.partition(".")[0] == "tfrun":
         return False
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return module == "__main__" or (isinstance(file, str) and not is_installed(file))
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return name == "__main__" or (isinstance(file, str) and not is_installed(file))
 
 
 def decode(value: Any, arrays: Mapping[str, NDArray]) -> Any:
@@ -230,7 +235,9 @@ def restored(
                     vars(old)[key] = restored(now, item, arrays, generators=generators)
             return old
         case {"generator": [kind, drawn]} if generators and type(old).__name__ == kind:
-            return _goes_on(old, decode(drawn, arrays))
+            state = decode(drawn, arrays)
+            if kind == "Random" or _drawn(old)["bit_generator"] == state["bit_generator"]:
+                return _goes_on(old, state)
     new = decode(value, arrays)
     if type(old) is type(new):
         if isinstance(new, set | deque | defaultdict | Counter | OrderedDict):
@@ -303,10 +310,9 @@ def _drawn(generator: Any) -> Any:
 
 
 def _goes_on(generator: Any, drawn: Any) -> Any:
-    """Has a random generator draw as another one would from here on."""
+    """Has a random generator draw as another one of its kind would from here on."""
     if isinstance(generator, np.random.Generator):
-        with contextlib.suppress(ValueError):  # that of another kind of bits
-            generator.bit_generator.state = drawn
+        generator.bit_generator.state = drawn
     elif isinstance(generator, np.random.RandomState):
         generator.set_state(drawn)
     else:
@@ -317,13 +323,6 @@ def _goes_on(generator: Any, drawn: Any) -> Any:
 def _generator(kind: str, drawn: Any) -> Any:
     """One that draws as another one would from here on; the other may be the data's too."""
     if kind == "Random":
-        made: Any = random.Random()
-        made.setstate(drawn)
-        return made
+        return _goes_on(random.Random(), drawn)
     bits = getattr(np.random, drawn["bit_generator"])()
-    if kind == "Generator":
-        bits.state = drawn
-        return np.random.Generator(bits)
-    made = np.random.RandomState(bits)
-    made.set_state(drawn)
-    return made
+    return _goes_on(getattr(np.random, kind)(bits), drawn)

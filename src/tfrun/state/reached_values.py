@@ -22,9 +22,8 @@ import keras
 import tensorflow as tf
 
 from tfrun.process.sending import is_installed
-from tfrun.state.plain_data import is_of_script, is_own
+from tfrun.state.plain_data import is_of_script, is_own, is_script_module
 
-_NOTHING = object()
 # Methods by which a training's data is read.
 _OF_DATA = {"__iter__", "__next__", "__getitem__", "__len__", "__del__"}
 # Methods that change what they are called of.
@@ -134,8 +133,7 @@ class _Walk:
         for where, one in self._others.items():
             its = frozenset() if where in self._in_steps else _assigned_by(type(one))
             for name in sorted(self._attributes - its - _BY_KERAS):
-                place = Reached(partial(getitem, vars(one), name), partial(setattr, one, name))
-                places[f"{where}.{name}"] = place
+                places[f"{where}.{name}"] = _attribute(one, name)
         return Reach(places, self._attributes, self._names)
 
     def _runs(self, method: str) -> bool:
@@ -154,6 +152,7 @@ class _Walk:
                 self._go(name, one)
         elif isinstance(value, FunctionType):
             self._seen.add(id(value))
+            # A decorator of a library's may have given its function the name of the script's.
             if not is_installed(value.__code__.co_filename) and is_of_script(value):
                 self._of_function(name, value)
         elif isinstance(value, type):
@@ -205,7 +204,7 @@ class _Walk:
             if name in there or name in named.globals:
                 self._add(f"{function.__module__}:{name}", _item(there, name), (id(there), name))
             value = there.get(name)
-            if isinstance(value, ModuleType) and _is_own_module(value):
+            if isinstance(value, ModuleType) and is_script_module(value.__name__):
                 inner = vars(value)
                 for key in named.any & inner.keys():
                     self._add(f"{value.__name__}:{key}", _item(inner, key), key)
@@ -214,15 +213,10 @@ class _Walk:
         if name not in self._found:
             self._found[name] = place, key
             try:
-                self._go(name, place.get())
+                value = place.get()
             except LookupError:  # code sets it later
                 return
-
-
-def _is_own_module(module: ModuleType) -> bool:
-    file = getattr(module, "__file__", None)
-    is_tfrun = module.__name__.partition(".")[0] == "tfrun"
-    return isinstance(file, str) and not is_tfrun and not is_installed(file)
+            self._go(name, value)
 
 
 def _function_of(value: Any) -> Any:
@@ -282,16 +276,12 @@ def _constant(value: Any) -> Reached:
 
 
 def _item(there: dict[str, Any], name: str) -> Reached:
-    return Reached(lambda: there[name], partial(there.__setitem__, name))
+    return Reached(partial(getitem, there, name), partial(there.__setitem__, name))
 
 
-def _attribute(kind: type, name: str) -> Reached:
-    def get() -> Any:
-        if (value := vars(kind).get(name, _NOTHING)) is _NOTHING:
-            raise LookupError(name)
-        return value
-
-    return Reached(get, partial(setattr, kind, name))
+def _attribute(one: Any, name: str) -> Reached:
+    """Of an object or a class itself, none that it inherits."""
+    return Reached(partial(getitem, vars(one), name), partial(setattr, one, name))
 
 
 def _of_cell(cell: Any) -> Reached:
