@@ -18,6 +18,7 @@ from rich.console import Console
 from tfrun.job.exits import ExitStatus
 from tfrun.job.first_failure import Failure, Outcome
 from tfrun.job.reports import EpochEnd, Error, FitEnd
+from tfrun.observe import terminal_writer
 from tfrun.observe.failure_report import headline
 from tfrun.observe.job_summary import TRACEBACK_LINES, report_failure
 from tfrun.observe.terminal import Terminal
@@ -67,6 +68,37 @@ def test_a_warning_of_ours_does_not_hang_on_a_progress_bar(
     terminal.output("worker:0", "stderr", "tfrun: another\n")
     terminal.close()
     assert capsys.readouterr().err == "\ntfrun: a warning\ntfrun: another\n"
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_notice_does_not_break_a_line_that_is_printed_in_pieces(
+    stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = io.StringIO()  # as with `2>&1`
+    monkeypatch.setattr(sys, "stdout", both)
+    monkeypatch.setattr(sys, "stderr", both)
+    monkeypatch.setattr(terminal_writer, "PATIENCE_SECONDS", 60.0)
+    terminal = Terminal(prefix_all=False, chief="worker:0")
+    for piece in ("BITS", " ", "18"):
+        terminal.output("worker:0", stream, piece)
+        terminal.notice("a successor is ready")
+    terminal.output("worker:0", stream, "\n")
+    terminal.output("worker:0", stream, "more\n")
+    terminal.close()
+    said = "tfrun: a successor is ready\n" * 3
+    assert both.getvalue() == ("BITS 18\n" + said + "more\n")
+
+
+def test_a_notice_waits_for_no_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = plain("3/9 ===\r")
+    terminal.notice("a successor is ready")
+    found = ""
+    deadline = time.monotonic() + 10
+    while not found and time.monotonic() < deadline:
+        found = capsys.readouterr().err
+        time.sleep(0.01)
+    terminal.close()
+    assert found == "\ntfrun: a successor is ready\n"
 
 
 def test_a_last_line_without_its_end_gets_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import re
 import sys
-import threading
 from typing import Any, TextIO
 
 from tfrun.job.reports import FitEnd, Report, Skipped, Training
 from tfrun.observe.event_lines import training_key, training_line
-from tfrun.observe.live_block import SECONDS, GetStatus, Screen
+from tfrun.observe.live_block import GetStatus
+from tfrun.observe.terminal_writer import OWN, TerminalWriter
 
 # Of one that has begun: from the line's start, and whole when the exception's own line is there.
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):", re.MULTILINE)
@@ -20,7 +19,7 @@ _WHOLE_TRACEBACK = re.compile(r"[^\n]*\n(?:[ \t][^\n]*\n|\n)*\S[^\n]*\n")
 
 
 class Terminal:
-    """Writes in a thread of its own: a blocked terminal (`| less`) must not block the job."""
+    """What of a job's output is shown, and with which lines of tfrun's own."""
 
     def __init__(self, *, prefix_all: bool, chief: str) -> None:
         self._fit: FitEnd | None = None
@@ -28,11 +27,7 @@ class Terminal:
         self._prefix_all, self._chief = prefix_all, chief
         self._partial: dict[tuple[str, str], str] = {}
         self._half: dict[str, str] = {}  # tracebacks of which more is to come, by task
-        self._queue: queue.SimpleQueue[tuple[TextIO | None, str] | GetStatus | None]
-        self._queue = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._write, name="terminal", daemon=True)
-        self._thread.start()
-        self._midline = False
+        self._writer = TerminalWriter()
         self._muted = False
         self._training: Any = None
         self.is_live = False
@@ -43,7 +38,7 @@ class Terminal:
         `status` gives it, in another thread.
         """
         self.is_live = True
-        self._queue.put(status)
+        self._writer.show_live(status)
 
     def output(self, task: str, stream: str, text: str) -> None:
         """Shows a piece of a worker's output."""
@@ -57,10 +52,7 @@ class Terminal:
         if self._prefix_all or self.is_live:
             text = self._whole_lines(task, stream, text)
         if text:
-            if self._midline and stream == "stderr" and text.startswith("tfrun: "):
-                text = f"\n{text}"  # below a progress bar, not at its end
-            self._queue.put((_file(stream), text))
-            self._midline = not text.endswith("\n")
+            self._writer.write(_file(stream), text)
 
     def report(self, task: str, report: Report) -> None:
         """Remembers what the summary needs, and says with what a training begins."""
@@ -82,9 +74,7 @@ class Terminal:
 
     def notice(self, text: str) -> None:
         """Shows one line of tfrun's own on standard error."""
-        start = "\n" if self._midline else ""
-        self._midline = False
-        self._queue.put((sys.stderr, f"{start}tfrun: {text}\n"))
+        self._writer.notice(sys.stderr, f"{OWN}{text}\n")
 
     def mute_errors(self) -> None:
         """Shows no standard error until the next round; the logs have it."""
@@ -99,10 +89,7 @@ class Terminal:
     def close(self) -> None:
         """Writes all that is left."""
         self._write_partial_lines()
-        if self._midline and not self._prefix_all:
-            self._queue.put((sys.stderr, "\n"))
-        self._queue.put(None)
-        self._thread.join()
+        self._writer.close(end_line=None if self._prefix_all else sys.stderr)
         for file in filter(None, (sys.stdout, sys.stderr)):
             drop_unwritten(file)
 
@@ -122,7 +109,7 @@ class Terminal:
         for (task, stream), text in self._partial.items():
             if text:
                 line = f"{self._prefix(task)}{_last_state(text)}\n"
-                self._queue.put((_file(stream), line))
+                self._writer.write(_file(stream), line)
         self._partial.clear()
 
     def _prefix(self, task: str) -> str:
@@ -135,37 +122,6 @@ class Terminal:
         # A \r at the end does not erase yet: the next piece may be the line's end.
         self._partial[task, stream] = _last_state(rest) + "\r" * rest.endswith("\r")
         return "".join(f"{self._prefix(task)}{_last_state(line)}\n" for line in lines)
-
-    def _write(self) -> None:
-        screen: Screen | None = None
-        while True:
-            try:
-                item = self._queue.get(timeout=SECONDS if screen else None)
-            except queue.Empty:
-                item = (None, "")
-            if item is None:
-                break
-            with contextlib.suppress(OSError, ValueError):  # the reader has gone; logs have all
-                screen = self._take(item, screen)
-        if screen:
-            with contextlib.suppress(OSError, ValueError):
-                screen.close()
-
-    @staticmethod
-    def _take(item: Any, screen: Screen | None) -> Screen | None:
-        if not isinstance(item, tuple):
-            return Screen(item)
-        file, text = item
-        if file is not None:  # it is as with `>&-`
-            text = _encodable(text, file.encoding)
-            if screen:
-                screen.show(file, text)
-            else:
-                file.write(text)
-                file.flush()
-        if screen:
-            screen.refresh()
-        return screen
 
 
 def drop_unwritten(file: TextIO) -> None:
@@ -186,9 +142,3 @@ def _file(stream: str) -> TextIO | None:
 def _last_state(line: str) -> str:
     """Returns what a terminal shows of a line that was redrawn with \\r."""
     return line.rstrip("\r").rpartition("\r")[2]
-
-
-def _encodable(text: str, encoding: str | None) -> str:
-    """Replaces what a terminal's encoding lacks: better a ? in a progress bar than no output."""
-    encoding = encoding or "utf-8"
-    return text.encode(encoding, "replace").decode(encoding)
