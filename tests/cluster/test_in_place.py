@@ -123,6 +123,20 @@ def test_logs_that_lack_a_dead_workers_part_are_told_of(jobs, tmp_path):
 
 
 @pytest.mark.timeout(4 * SECONDS)
+def test_a_successor_sums_as_those_do_whom_it_joins(jobs, tmp_path):
+    """It is alone while it traces; the others have traced sums that begin early, over TCP."""
+    (tmp_path / "whole").mkdir()
+    wanted, _, _ = trained(Jobs(tmp_path / "whole", "whole"), 2, -1, 0, at="large")
+    jobs.environment["TFRUN_SHARED_MEMORY"] = "0"
+    bits, events, _ = trained(jobs, 2, 1, 6, "--in-place", "--fresh", at="large")
+    assert bits == wanted
+    (recovered,), (grown,) = of(events, "recovered"), of(events, "grown")
+    assert recovered["in_place"] and grown["in_place"]
+    told = [e["report"] for e in of(events, "worker_report") if e["report"]["kind"] == "can_stay"]
+    assert {one["overlaps"] for one in told} == {True}
+
+
+@pytest.mark.timeout(4 * SECONDS)
 def test_a_spare_that_is_ready_takes_the_place(jobs):
     wanted = undisturbed()
     bits, events, _ = trained(jobs, 2, 1, 60, "--in-place", "--spares", 1, "--fresh")

@@ -148,9 +148,14 @@ def test_a_successors_environment_is_that_of_its_task(task: str, size: str) -> N
     assert found is not None
     round = Round(number=3, tasks=found.plan.planned, ports=found.ports)
     one = Successor(name="successor:0", agent="a", task=task, call=2, began=0.0)
-    started = successor_task(found.plan, round, one, 4, traces=["one"])
-    rehearses = {"rehearses": True, "rehearses_call": 2, "rehearses_traces": ["one"]}
-    assert started.settings == {"default_replicas": 4, **rehearses}
+    started = successor_task(found.plan, round, one, 4, traces=["one"], overlaps=True)
+    assert started.settings == {
+        "default_replicas": 4,
+        "rehearses": True,
+        "rehearses_call": 2,
+        "rehearses_traces": ["one"],
+        "rehearses_overlap": True,
+    }
     own = started.environment
     assert (own["WORLD_SIZE"], own["TFRUN_ROUND"]) == (size, "3")
     assert own["RANK"] == task.removeprefix("worker:") and not started.show

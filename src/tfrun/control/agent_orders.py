@@ -61,7 +61,13 @@ class AgentOrders:
             self.members.send(agent, messages.StartRound.of(number, tasks, in_place=True))
 
     def start_successor(
-        self, plan: Plan, round: Round, successor: Successor, traces: Sequence[str]
+        self,
+        plan: Plan,
+        round: Round,
+        successor: Successor,
+        *,
+        traces: Sequence[str],
+        overlaps: bool,
     ) -> None:
         """Has a successor started, with the environment of the task that it is to become.
 
@@ -70,10 +76,13 @@ class AgentOrders:
           round: that round.
           successor: the successor.
           traces: what it can trace at once.
+          overlaps: the sums of those whom it joins begin early.
         """
         known = self.known.addresses
         replicas = 0 if self.one_replica_each else by_default(self.spec)
-        task = successor_task(plan, round, successor, replicas, known, traces)
+        task = successor_task(
+            *(plan, round, successor, replicas, known), traces=traces, overlaps=overlaps
+        )
         self.members.send(
             successor.agent, messages.StartSuccessor(successor=successor.name, task=vars(task))
         )
@@ -196,7 +205,9 @@ def successor_task(
     successor: Successor,
     replicas: int = 0,
     addresses: Mapping[str, str] | None = None,
+    *,
     traces: Sequence[str] = (),
+    overlaps: bool = False,
 ) -> messages.StartTask:
     """Returns the task that a successor is to become, in a world as large as the next one.
 
@@ -209,6 +220,7 @@ def successor_task(
       replicas: of the job, where nobody states how many.
       addresses: `Whereabouts.addresses`.
       traces: what it can trace at once.
+      overlaps: the sums of those whom it joins begin early.
     """
     index = {site.agent: number for number, site in enumerate(plan.sites)}
     agents = [task.agent for task in plan.planned if not task.is_aside]
@@ -230,6 +242,7 @@ def successor_task(
             "rehearses": True,
             "rehearses_call": successor.call,
             "rehearses_traces": list(traces),
+            "rehearses_overlap": overlaps,
         },
     )
 

@@ -38,6 +38,7 @@ class Succession:
         self._known = Successors(limit=spec.max_restarts)
         self._can: dict[str, bool] = {}
         self._traces = (0, list[str]())  # in which training, and what the chief has traced there
+        self._overlaps = False  # so have the workers traced their sums
         self._cannot_since: float | None = 0.0
         self._began, self._stepped = time.monotonic(), False
         self._in_place = False
@@ -59,7 +60,7 @@ class Succession:
     def reported(self, task: str, report: reports.Report, round: Round) -> None:
         """Takes a worker's report: whether it can stay; that a step is made."""
         if isinstance(report, reports.CanStay):
-            self._can[task] = report.can
+            self._can[task], self._overlaps = report.can, report.overlaps
             could, can = self._cannot_since is None, self._all_can(round)
             if could != can:
                 self._cannot_since = None if can else time.monotonic()
@@ -245,7 +246,8 @@ class Succession:
         for agent, task in successors.wanted(self._spec, plan, there, self._known, in_call):
             self._known, new = self._known.started(agent, task, call, now)
             traces = self._traces[1] if self._traces[0] == call else []
-            self._orders.start_successor(plan, round, new, traces)
+            like = {"traces": traces, "overlaps": self._overlaps}
+            self._orders.start_successor(plan, round, new, **like)
 
     def covers(self, round: Round, agent: str) -> bool:
         """True where enough workers are left without a machine, with the successors that wait."""

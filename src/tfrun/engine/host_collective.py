@@ -122,11 +122,7 @@ def adopt(strategy: Any, compress: str) -> None:
 
 
 def _made(members: Collective) -> Calls:
-    """Sums begin early, where that pays or is asked for, when all workers want it."""
-    overlap = settings().overlap
-    wants = overlap_pays(members) if overlap == "auto" else overlap == "on"
-    (wanting,) = members.all_reduce([np.array([wants], np.int64)])
-    overlaps = int(wanting[0]) == members.world
+    overlaps = _overlap(members)
     total = fixed_replicas()
     if not total:
         return Calls(members, overlaps=overlaps)
@@ -140,6 +136,21 @@ def _made(members: Collective) -> Calls:
         calls.turns.balance = Balance(calls)
         holding.arrange(calls.turns.balance.between_steps)
     return calls
+
+
+def _overlap(members: Collective) -> bool:
+    """Whether sums begin early: where that pays or is asked for, when all workers want it."""
+    own = settings()
+    if own.rehearses:  # alone: what those whom it joins have traced already says how
+        return own.rehearses_overlap
+    wants = overlap_pays(members) if own.overlap == "auto" else own.overlap == "on"
+    (wanting,) = members.all_reduce([np.array([wants], np.int64)])
+    return int(wanting[0]) == members.world
+
+
+def overlaps() -> bool:
+    """Whether this process's sums begin before the backward pass ends."""
+    return _calls is not None and _calls.overlaps
 
 
 def rejoin(strategy: Any, cluster_resolver: Any, compress: str) -> None:

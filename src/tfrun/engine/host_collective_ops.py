@@ -122,6 +122,11 @@ class Calls:
             # Past the strategy, as TensorFlow's own ordering tokens.
             self._order = resource_variable_ops.ResourceVariable(0)
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether sums begin before all that is to be summed is there."""
+        return self._thread is not None
+
     def note_sum(self, tensors: Sequence[tf.Tensor]) -> None:
         """These are about to be traced as one sum."""
         known: list[Any] = [t for t in tensors if t.shape.is_fully_defined()]

@@ -160,11 +160,15 @@ class Ready(Report):
 
 
 class CanStay(Report):
-    """Whether it could stay in its process if a peer went now, and why not."""
+    """Whether it could stay in its process if a peer went now, and why not.
+
+    `overlaps`: it has traced sums that begin early; a successor has to do as it did.
+    """
 
     kind = "can_stay"
     can: bool
     why: str = ""
+    overlaps: bool = False
 
 
 class LoopTraced(Report):

@@ -162,6 +162,7 @@ class WorkerSettings(TrainingSettings):
       rehearses_call: the number of the training that the job is in then.
       rehearses_traces: what others have traced in it, where it is a loop: see
         engine/trace_ahead.py.
+      rehearses_overlap: their sums begin before the backward pass ends.
     """
 
     task: str = ""
@@ -173,6 +174,7 @@ class WorkerSettings(TrainingSettings):
     rehearses: bool = False
     rehearses_call: int = 0
     rehearses_traces: Sequence[str] = ()
+    rehearses_overlap: bool = False
 
     @classmethod
     def of(cls, stated: TrainingSettings, **own: Any) -> WorkerSettings:
@@ -210,6 +212,7 @@ class OwnSettings(TypedDict, total=False):
     rehearses: bool
     rehearses_call: int
     rehearses_traces: list[str]
+    rehearses_overlap: bool
 
 
 def restored(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -270,7 +270,8 @@ class Session(Generic[K]):
         if self._strategy is not None and (may_stay() or one_for_good()) and why_not != self._said:
             self._said = why_not
             leave_round.can_stay(can=not why_not)
-            channel.emit(reports.CanStay(can=not why_not, why=why_not))
+            overlaps = host_collective.overlaps()
+            channel.emit(reports.CanStay(can=not why_not, why=why_not, overlaps=overlaps))
 
     @property
     def is_shared(self) -> bool:

@@ -1,8 +1,9 @@
 """A training in which one worker dies, and another waits then until a successor is ready.
 
-in_place.py VICTIM STEP [begins] [own]: the rank that dies, after so many steps, or where the next
-one begins; -1 for nobody. With "own" the step is the script's, its metrics come after its update,
-and the successor comes in the midst of an epoch.
+in_place.py VICTIM STEP [begins] [own] [large]: the rank that dies, after so many steps, or where
+the next one begins; -1 for nobody. With "own" the step is the script's, its metrics come after its
+update, and the successor comes in the midst of an epoch. A "large" model's gradients are summed in
+several packs where that is done while others are computed.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ import tfrun
 
 EPOCHS, WAITS_AT, SECONDS = 20, 12, 120
 victim, step = map(int, sys.argv[1:3])
-at_begin, own = "begins" in sys.argv, "own" in sys.argv
+at_begin, own, large = (word in sys.argv for word in ("begins", "own", "large"))
 began, begun = tfrun.world(), []
 keras.utils.set_random_seed(1)
 random = np.random.default_rng(0)
@@ -48,6 +49,7 @@ model = (OwnStep if own else keras.Sequential)(
     [
         keras.Input((8,)),
         keras.layers.Dense(16, activation="relu"),
+        *[keras.layers.Dense(1024) for _ in range(2 * large)],
         keras.layers.BatchNormalization(),
         keras.layers.Dropout(0.5),
         keras.layers.Dense(3),
