@@ -8,8 +8,7 @@ what tests/hosts needs.
 
 from __future__ import annotations
 
-import json
-import os
+import itertools
 import statistics
 import sys
 import tempfile
@@ -99,7 +98,7 @@ def _fault(
         """The newest round, when all three have made some steps in it."""
         lines = [last(host) for host in hosts.lab.names]
         rounds = {found[-1][2] if found else -1 for found in lines}
-        made = all(found and found[max(-MADE, -len(found))][2] == found[-1][2] for found in lines)
+        made = all(len(found) >= MADE and found[-MADE][2] == found[-1][2] for found in lines)
         return made and len(rounds) == 1 and rounds.pop() + 1
 
     before = until(together) - 1
@@ -116,7 +115,7 @@ def _fault(
     return {
         "seconds": max(line[0] for line in new) - now,
         "noticed": noticed - now,
-        "step": statistics.median(b - a for a, b in zip(times, times[1:], strict=False)),
+        "step": statistics.median(b - a for a, b in itertools.pairwise(times)),
         "takeover": max(in_place._longest(last(host), grown) for host in left),
     }
 

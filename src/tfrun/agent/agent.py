@@ -249,7 +249,13 @@ class Agent:
     def _later(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self._working.add(task)
-        task.add_done_callback(self._working.discard)
+        task.add_done_callback(self._worked)
+
+    def _worked(self, task: asyncio.Task[Any]) -> None:
+        self._working.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # A mistake of ours. Somebody waits for what was to be done, and would not know why.
+            self._tell(f"{self.name} failed to do as it was told: {type(error).__name__}: {error}")
 
     async def _prepare(self, message: messages.Prepare) -> None:
         async with self._preparing:
