@@ -28,7 +28,7 @@ FIELDS = {
     "applied": "key step",
     "stayed": "key step",
     "comes": "",
-    "can_stay": "can why",
+    "can_stay": "can why overlaps",
     "ready": "",
     "loop_traced": "call trace",
     "checkpoint": "step",

@@ -20,10 +20,10 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 
+from tfrun.agent.background import Background
 from tfrun.agent.dead_workers_snapshots import Memory
 from tfrun.agent.process_ends import ProcessEnds
 from tfrun.agent.settings import AgentSettings
@@ -72,7 +72,7 @@ class Agent:
         self._group: WorkerGroup | None = None
         self._round = -1
         self._preparing = asyncio.Lock()
-        self._working: set[asyncio.Task[None]] = set()
+        self._background = Background(lambda what: self._tell(f"{self.name}: {what}"))
         # It stays what it is when workers of a lost machine come here: with another number of
         # threads TensorFlow adds up in another order.
         self._environment = worker_environment(
@@ -204,15 +204,15 @@ class Agent:
     def _handle(self, message: wire.Message) -> None:
         match message:
             case messages.Prepare():
-                self._later(self._prepare(message))
+                self._background.run(self._prepare(message))
             case messages.SaveMemory():
-                self._later(self._save_memory(message.round))
+                self._background.run(self._save_memory(message.round))
             case messages.StartRound() if message.in_place:
                 self._go_on_in_place(message)
                 return
             case messages.StartSuccessor():
                 self._successors.expect(message.successor)
-                self._later(self._start_successor(message))
+                self._background.run(self._start_successor(message))
             case messages.StopSuccessors():
                 self._successors.stop(message.successors)
         group = self._group
@@ -222,7 +222,7 @@ class Agent:
             case messages.StartRound():
                 for port in group.ports:
                     port.release_for_use()
-                self._later(group.start(message.each))
+                self._background.run(group.start(message.each))
             case messages.Release():
                 group.release()
             case messages.Ended():
@@ -236,7 +236,7 @@ class Agent:
             case messages.Regroup():
                 group.regroup()
             case messages.TakeStacks():
-                self._later(group.take_stacks(threads=message.threads))
+                self._background.run(group.take_stacks(threads=message.threads))
             case messages.Profile(first=first, steps=steps, folder=folder, name=name):
                 group.profile(
                     profile_request.Request(first=first, steps=steps, folder=folder, name=name)
@@ -244,18 +244,7 @@ class Agent:
             case messages.StopRound():
                 signum = signal.Signals[message.signal]
                 stop = group.stop(signum, message.grace, message.tasks, after=message.after)
-                self._later(stop)
-
-    def _later(self, work: Any) -> None:
-        task = asyncio.create_task(work)
-        self._working.add(task)
-        task.add_done_callback(self._worked)
-
-    def _worked(self, task: asyncio.Task[Any]) -> None:
-        self._working.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            # A mistake of ours. Somebody waits for what was to be done, and would not know why.
-            self._tell(f"{self.name} failed to do as it was told: {type(error).__name__}: {error}")
+                self._background.run(stop)
 
     async def _prepare(self, message: messages.Prepare) -> None:
         async with self._preparing:
@@ -318,9 +307,7 @@ class Agent:
 
     async def _start_successor(self, message: messages.StartSuccessor) -> None:
         async with self._preparing:
-            if self._spawner_died:
-                await self._spawner.close()
-                self._spawner = self._new_spawner()
+            await self._replace_dead_spawner()
         workers = self._group.workers.values() if self._group else ()
         await self._successors.start(
             message.successor,
@@ -343,11 +330,14 @@ class Agent:
             return
         self._group.close_ports()
         await self._group.gone(self.spec.timeouts.leave_grace)
+        await self._replace_dead_spawner()
+        if self._spawner.pid is not None:
+            lineage.kill_descendants(keep=self._spawner.pid)
+
+    async def _replace_dead_spawner(self) -> None:
         if self._spawner_died:
             await self._spawner.close()
             self._spawner = self._new_spawner()
-        if self._spawner.pid is not None:
-            lineage.kill_descendants(keep=self._spawner.pid)
 
     def _on_spawner_death(self, how: str) -> None:
         self._spawner_died = True

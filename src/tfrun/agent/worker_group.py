@@ -7,11 +7,11 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tfrun.agent import hang_watch, task_process
+from tfrun.agent.background import Background
 from tfrun.agent.gpus import share_gpus, visible_gpus
 from tfrun.agent.process_ends import ProcessEnds
 from tfrun.agent.spawn import Spawner
@@ -67,7 +67,7 @@ class WorkerGroup:
         self.over: Mapping[str, int | None] = {}  # tasks whose scripts have ended before others
         self.world_size = 0  # workers of the round on all machines
         self._gpus: Mapping[str, Mapping[str, str]] = {}
-        self._later: set[asyncio.Task[None]] = set()
+        self._background = Background(self.on_notice)
         self._saved_or_not = asyncio.Event()  # the chief has told, or has ended
 
     async def start(self, tasks: Sequence[messages.StartTask]) -> None:
@@ -79,7 +79,7 @@ class WorkerGroup:
         self._expect(tasks)
         await asyncio.gather(*(self._start_worker(task) for task in tasks))
         if is_first:
-            self._in_background(hang_watch.watch(self, self.spec.timeouts))
+            self._background.run(hang_watch.watch(self, self.spec.timeouts))
 
     def go_on(
         self,
@@ -95,7 +95,7 @@ class WorkerGroup:
         self._expect(tasks)
         for task in tasks:
             if not task.takes:
-                self._in_background(self._start_worker(task))
+                self._background.run(self._start_worker(task))
             elif taken := take(task.takes):
                 worker, port = taken
                 self.ports += [port] if port else []
@@ -103,7 +103,7 @@ class WorkerGroup:
             else:  # it has gone meanwhile
                 status = ExitStatus(code=-signal.SIGKILL)
                 self._tell_exit(task.task, time.time(), status, tail="", requested=False)
-        self._in_background(hang_watch.watch(self, self.spec.timeouts))
+        self._background.run(hang_watch.watch(self, self.spec.timeouts))
 
     def _expect(self, tasks: Sequence[messages.StartTask]) -> None:
         sizes = (int(task.environment.get("WORLD_SIZE", 1)) for task in tasks)
@@ -332,11 +332,6 @@ class WorkerGroup:
             waiting.cancel()
 
     # --- the workers' news ------------------------------------------------------------------
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._later.add(task)
-        task.add_done_callback(self._later.discard)
 
     def on_output(self, task: str, stream: str, text: str) -> None:
         self._send(messages.Output(task=task, stream=stream, text=text))
