@@ -8,7 +8,11 @@ import gc
 from tfrun.agent.background import Background
 
 
-async def test_a_failure_is_told_and_an_end_is_not() -> None:
+def test_a_failure_is_told_and_an_end_is_not() -> None:
+    asyncio.run(_both())
+
+
+async def _both() -> None:
     told: list[str] = []
     background, may, done = Background(told.append), asyncio.Event(), asyncio.Event()
 
