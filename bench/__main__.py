@@ -9,6 +9,7 @@ import data_memory
 import executions
 import in_place
 import limits
+import lost_machines
 import models
 import networks
 import overhead
@@ -27,7 +28,7 @@ import watching
 for benchmark in (
     *(command_line, agents, page, start, limits, all_reduce, seed_cnn, executions, balance),
     *(overhead, peers, models, networks, data, data_memory),
-    *(recovery, in_place, random_kills, recovery_cost, watching, parameter_server),
+    *(recovery, in_place, lost_machines, random_kills, recovery_cost, watching, parameter_server),
 ):
     benchmark.main()
 tables.main()

@@ -40,7 +40,7 @@ def main(faults: int = 6, *only: str) -> None:
     from machines import REASON, Hosts, Lab
 
     if REASON:
-        raise SystemExit(f"no hosts to measure with: {REASON}")
+        return record("a machine is lost", "s", {}, not_run={"three hosts": REASON})
     for model in only or MODELS:
         for kind in ("crash", "cut"):
             with tempfile.TemporaryDirectory() as folder:
