@@ -5,10 +5,14 @@ from __future__ import annotations
 import threading
 
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfrun.engine.overlap import OneThread, packs_of
+from tfrun.collective.collective import Collective
+from tfrun.engine.counted_after import travelling
+from tfrun.engine.host_collective_ops import Calls
+from tfrun.engine.overlap import PACK_BYTES, OneThread, packs_of
 
 
 @given(st.lists(st.none() | st.integers(0, 100)), st.integers(1, 150))
@@ -46,3 +50,18 @@ def test_one_after_the_other_and_an_error_belongs_to_one() -> None:
         futures[1].result(10)
     assert futures[2].result(10) is None
     assert order == [1, 2, 3]
+
+
+def test_what_may_be_exchanged_until_the_step_is_traced_comes_last() -> None:
+    """Metrics that count after the update need what must not wait for another pack."""
+    calls = Calls(Collective(0, {}, 1), overlaps=True)
+    packs = []
+
+    @tf.function(autograph=False)
+    def step(large: tf.Tensor) -> tf.Tensor:
+        totals, _ = travelling(tf.zeros([1, 4]))
+        packs.extend(calls._packs([large, large + 1.0, totals]))
+        return totals
+
+    step.get_concrete_function(tf.TensorSpec([PACK_BYTES // 4]))
+    assert packs == [[1], [0, 2]]

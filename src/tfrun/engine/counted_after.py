@@ -16,6 +16,8 @@ import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps
 from tensorflow.python.framework import auto_control_deps_utils as utils
 
+_TRAVELS = "tfrun_travels"
+
 
 class Travels(NamedTuple):
     """What a step hands in of its metrics.
@@ -34,8 +36,13 @@ def travelling(totals: tf.Tensor) -> tuple[tf.Tensor, Travels | None]:
     if tf.executing_eagerly():
         return totals, None
     before = len(totals.graph.get_operations())
-    through = tf.identity(totals)
+    through = tf.identity(totals, name=_TRAVELS)
     return through, Travels(op=through.op, before=before)
+
+
+def may_be_exchanged(tensor: tf.Tensor) -> bool:
+    """Whether a tensor of a graph may come to need what nothing says yet that it needs."""
+    return _TRAVELS in tensor.op.name.rsplit("/", 1)[-1]
 
 
 def exchange(travels: Travels | None, totals: tf.Tensor) -> bool:

@@ -21,6 +21,7 @@ from tfrun.collective import collective
 from tfrun.collective.counts import Gradients
 from tfrun.collective.errors import Disagreement, PeerAbsent, PeerGone
 from tfrun.collective.packing import layout_of_kinds
+from tfrun.engine.counted_after import may_be_exchanged
 from tfrun.engine.gradient_order import Stages
 from tfrun.engine.overlap import OneThread, packs_of
 
@@ -175,7 +176,8 @@ class Calls:
         """
         if self._thread is None or tf.executing_eagerly():
             return []
-        return packs_of([_bytes_of(tensor) for tensor in tensors])
+        # What is not known yet comes last: nothing else is made to wait for it.
+        return packs_of([None if may_be_exchanged(t) else _bytes_of(t) for t in tensors])
 
     def _in_packs(
         self, wanted: Sum, packs: Sequence[Sequence[int]], before: Callable[[], None]
