@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import random
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,16 +63,26 @@ class Drawn:
     Attributes:
       any: some data has drawn something, in this run of the script or an earlier one. Then what
         is passed by has to be made again: what follows may depend on it.
-      surely: it was the data that did, and no Python that a step calls in another thread meanwhile.
+      surely: that which is being read does, and not Python that a step calls in another thread.
       calls: how often such Python was begun, and how much of it runs.
+      by_steps: something was drawn while such Python ran.
+
+    Args:
+      generator: where the batches come from; None for what each reader looks at anew.
     """
 
     any: ClassVar[bool] = False
     surely: ClassVar[bool] = False
     calls: ClassVar[tuple[int, int]] = (0, 0)
+    by_steps: ClassVar[bool] = False
     _counts: ClassVar[threading.Lock] = threading.Lock()
+    # What is read of one is left for the next call that reads it, and draws nothing there.
+    _that_draw: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
 
-    def __init__(self) -> None:
+    def __init__(self, generator: Any = None) -> None:
+        self._generator = generator
+        self._surely = generator is not None and generator in Drawn._that_draw
+        self._is_open, self._around = False, False
         self._before: deque[tuple[int, State]] = deque()
         self._making: tuple[int, State] | None = None  # the batch that may draw just now
         self._draws = False  # this data has drawn
@@ -80,9 +91,20 @@ class Drawn:
         self._stop: int | None = None
         self._goes_on = threading.Event()
 
+    @contextmanager
+    def looks(self) -> Iterator[None]:
+        """While it lasts, the main thread looks at batches: nobody else draws then."""
+        before = take()
+        yield
+        if not are_equal(before, take()):
+            self._has_drawn(surely=True)
+
     def begins(self) -> None:
         """An epoch's first step is about to come."""
         self._after = None
+        if not self._is_open:
+            self._is_open, self._around = True, Drawn.surely
+        Drawn.surely = self._surely
 
     def each(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yields an epoch's batches, and notes what each draws. Called by the reading thread."""
@@ -92,15 +114,15 @@ class Drawn:
                 goes_on.wait()
             calls, before = Drawn.calls, take()
             # Who asks while the batch is being made may find that it has drawn in part.
-            self._making = (number, before) if self._draws else None
+            self._making = number, before
             try:
                 batch = next(batches, nothing)
                 if batch is nothing:
                     return
                 if not are_equal(before, take()):
                     self._before.append((number, before))
-                    Drawn.any = self._draws = True
-                    Drawn.surely = Drawn.surely or (Drawn.calls == calls and not calls[1])
+                    self._has_drawn(surely=Drawn.calls == calls and not calls[1])
+                    Drawn.surely = Drawn.surely or self._surely
             finally:
                 self._making = None
             yield batch
@@ -115,7 +137,9 @@ class Drawn:
         if self._after is not None:
             return self._after
         making = self._making
-        noted = [*self._before, *([making] if making is not None else [])]
+        noted = [*self._before]
+        if making is not None and (self._draws or not are_equal(making[1], take())):
+            noted.append(making)
         return next((state for number, state in noted if number >= self._first + step), None)
 
     def takes(self, step: int) -> None:
@@ -128,6 +152,15 @@ class Drawn:
         self._first += steps
         now = take()
         self._after = self.before(0) or now
+        if self._is_open:
+            self._is_open, Drawn.surely = False, self._around
+
+    def _has_drawn(self, *, surely: bool) -> None:
+        Drawn.any = self._draws = True
+        if surely and not self._surely:
+            self._surely = True
+            if self._generator is not None:
+                Drawn._that_draw.add(self._generator)
 
     @staticmethod
     @contextmanager
@@ -135,9 +168,12 @@ class Drawn:
         """While it lasts, Python runs that a step calls, and may draw."""
         with Drawn._counts:
             Drawn.calls = Drawn.calls[0] + 1, Drawn.calls[1] + 1
+        before = None if Drawn.by_steps else take()
         try:
             yield
         finally:
+            if before is not None and not are_equal(before, take()):
+                Drawn.by_steps = True
             with Drawn._counts:
                 Drawn.calls = Drawn.calls[0], Drawn.calls[1] - 1
 

@@ -2,7 +2,8 @@
 
 A step may call Python functions of the script's that draw, by `np.random` in a `tf.numpy_function`.
 Each replica begins with what the generators held before the step, as one that has a worker of its
-own does: else what it draws would depend on who holds it.
+own does: else what it draws would depend on who holds it. Where no such function draws they are let
+alone: the thread that reads the data may draw in the midst of a step.
 """
 
 from __future__ import annotations
@@ -30,15 +31,19 @@ class RandomInTurn:
     def takes_turn(self, replica: int) -> None:
         """From now on a replica computes, and none else; called also when it goes on."""
         self._rests()
-        global_random.give(self._states[replica])
+        self._give(replica)
         self._turn = replica
 
     def all_are_done(self) -> None:
         """What the last one leaves is what holds then: it alone has updated the weights."""
         self._rests()
-        global_random.give(self._states[-1])
+        self._give(-1)
         self._turn = None
 
     def _rests(self) -> None:
         if self._turn is not None:
             self._states[self._turn] = global_random.take()
+
+    def _give(self, replica: int) -> None:
+        if global_random.Drawn.by_steps:
+            global_random.give(self._states[replica])

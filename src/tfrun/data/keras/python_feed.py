@@ -37,16 +37,15 @@ class PythonFeed(tf.distribute.DistributedDataset):
     Args:
       batches: where they come from.
       strategy: that of the model.
+      drawn: what they have drawn from the global random generators.
 
     Attributes:
       limit: how many batches an epoch may read; None for all there are.
-      drawn: what they have drawn from the global random generators.
     """
 
-    def __init__(self, batches: Batches, strategy: tf.distribute.Strategy) -> None:
-        self.batches = batches
+    def __init__(self, batches: Batches, strategy: tf.distribute.Strategy, drawn: Drawn) -> None:
+        self.batches, self.drawn = batches, drawn
         self.limit: int | None = None
-        self.drawn = Drawn()
         self._spec: Any = None
         whom = division.of_call(strategy, "a distributed generator")
 
@@ -54,7 +53,8 @@ class PythonFeed(tf.distribute.DistributedDataset):
             here = division.mine(strategy, context, whom)
             ranks = range(here.first, here.first + here.count)
             setattr(batches.adapter, batches.reads_by, lambda: self._rows(ranks, here.total))
-            made = batches.adapter.get_tf_dataset()
+            with drawn.looks():
+                made = batches.adapter.get_tf_dataset()
             self._spec = made.element_spec
             return made
 
@@ -131,10 +131,11 @@ def adapter_of(options: Mapping[str, Any], strategy: Any) -> FeedAdapter | None:
     x = options.get("x")
     names = ("y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
     given = {name: options[name] for name in names if name in options}
-    hooks = None
+    hooks, drawn = None, Drawn(x if isinstance(x, types.GeneratorType) else None)
     if isinstance(x, types.GeneratorType):
         _refuse_as_keras(given)
-        batches = GeneratorBatches(x)
+        with drawn.looks():
+            batches = GeneratorBatches(x)
     elif isinstance(x, PyDataset):
         theirs: Any = data_adapters.get_data_adapter(x, **given)
         hooks, batches = x, PyDatasetBatches(x, theirs, shuffle=bool(given.get("shuffle")))
@@ -143,7 +144,7 @@ def adapter_of(options: Mapping[str, Any], strategy: Any) -> FeedAdapter | None:
         batches = LoaderBatches(theirs.get_numpy_iterator, theirs)
     else:
         return None
-    return FeedAdapter(PythonFeed(batches, strategy), batches.adapter, hooks)
+    return FeedAdapter(PythonFeed(batches, strategy, drawn), batches.adapter, hooks)
 
 
 def _refuse_as_keras(given: Mapping[str, Any]) -> None:
