@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import random
 import threading
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from tfrun.data.global_random import Drawn
 
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, value in (("any", False), ("surely", False), ("calls", (0, 0))):
+    for name, value in (("any", False), ("by_steps", False), ("now", Drawn())):
         monkeypatch.setattr(Drawn, name, value)
     before = global_random.take()
     random.seed(1)
@@ -94,31 +93,98 @@ def test_the_seeds_of_tensorflow_go_on() -> None:
     global_random.give(state[:2])  # of an earlier version
 
 
-def within() -> Iterator[float]:
-    """A step's Python begins and returns while a batch is made."""
-    while True:
-        with Drawn.not_by_data():
-            yield random.random()
+@pytest.mark.parametrize("before", ["draws", "draws nothing", "has not run"])
+@pytest.mark.parametrize("where", ["before it", "within it", "behind it"])
+@pytest.mark.parametrize("other", ["a callback", "a step"])
+def test_what_is_drawn_while_other_python_runs_is_of_who_draws_elsewhere(where, other, before):
+    """A batch in which some runs; it has run before, while none was made, and drawn or not."""
+    drawn = Drawn()
+
+    @contextlib.contextmanager
+    def runs() -> Iterator[None]:
+        if other == "a step":
+            with Drawn.not_by_data():
+                yield
+            return
+        drawn.callbacks(run=True)
+        yield
+        drawn.callbacks(run=False)
+
+    def batches() -> Iterator[float]:
+        yield 0.0
+        if where == "before it":
+            random.random()
+        with runs():
+            if where == "within it":
+                random.random()
+        if where == "behind it":
+            random.random()
+        yield 1.0
+
+    drawn.begins()
+    each = drawn.each(batches())
+    next(each)
+    if before != "has not run":
+        with runs():
+            if before == "draws":
+                random.random()
+    state = global_random.take()
+    next(each)
+    is_datas = where != "within it" or (before == "draws nothing" and other == "a step")
+    assert drawn.draws is is_datas and Drawn.any is is_datas
+    told = drawn.before(1)
+    assert global_random.are_equal(told, state) if told is not None else not is_datas
+    by_steps = before == "draws" or (where == "within it" and not is_datas)
+    assert Drawn.by_steps is (other == "a step" and by_steps) or is_datas
 
 
-@pytest.mark.parametrize("when", ["never", "all the time", "within"])
-def test_what_is_drawn_while_a_steps_python_runs_may_be_the_steps(when):
+def test_what_a_callback_draws_while_data_is_made_that_draws_nothing_is_kept():
     drawn = Drawn()
     drawn.begins()
-    batches = drawn.each(within() if when == "within" else iter(random.random, 2.0))
-    with Drawn.not_by_data() if when == "all the time" else contextlib.nullcontext():
-        list(itertools.islice(batches, 2))
-    assert Drawn.any and Drawn.surely is (when == "never")
-    assert Drawn.calls[1] == (when == "within")
+    made = drawn.each(iter(range(9)))
+    for _ in range(3):
+        next(made)
+        drawn.callbacks(run=True)
+        random.random()
+        drawn.callbacks(run=False)
+    assert drawn.before(1) is None and not Drawn.any
 
 
+def test_data_is_looked_at_first_and_what_has_drawn_then_draws():
+    def made() -> Iterator[float]:
+        while True:
+            yield random.random()
+
+    generator = made()
+    drawn = Drawn(generator)
+    with drawn.looks():
+        pass
+    assert not drawn.draws
+    with drawn.looks():
+        next(generator)
+    # Another call reads on what this one has left, which draws nothing.
+    assert drawn.draws and Drawn.any and Drawn(generator).draws and not Drawn(made()).draws
+
+
+def test_the_data_that_is_read_is_that_of_the_call_within():
+    outer, inner, around = Drawn(), Drawn(), Drawn.now
+    outer.begins()
+    inner.begins()
+    assert Drawn.now is inner
+    inner.ends(1)
+    assert Drawn.now is outer
+    outer.ends(1)
+    assert Drawn.now is around
+
+
+@pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("draws", ["at first", "in the end"])
-def test_who_asks_while_a_batch_is_being_made_is_told_what_was_before_it(draws):
+def test_who_asks_while_a_batch_is_being_made_is_told_what_was_before_it(draws, first):
     """It has drawn already, or has not yet: nobody can tell, and both are given the same."""
     may_go_on, is_in_it = threading.Event(), threading.Event()
 
     def batches() -> Iterator[float]:
-        yield random.random()
+        yield 0.0 if first else random.random()  # it is the first one that draws
         drawn = [random.random()] if draws == "at first" else []
         is_in_it.set()
         may_go_on.wait(20)

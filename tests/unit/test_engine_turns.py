@@ -284,7 +284,7 @@ def test_replicas_that_part_are_told_and_do_not_wait_for_ever(calls):
 def test_what_python_draws_in_a_step_is_what_a_replica_of_its_own_worker_draws(calls, monkeypatch):
     turns, drawn = calls.turns, []
     monkeypatch.setattr(script_state, "calls_python", True)
-    monkeypatch.setattr(Drawn, "surely", False)
+    monkeypatch.setattr(Drawn, "by_steps", True)
 
     @tf.function
     def step(_):
@@ -310,9 +310,12 @@ def test_what_python_draws_in_a_step_is_what_a_replica_of_its_own_worker_draws(c
     assert drawn == [*([one[0]] * count), one[1], *([one[2]] * count), one[3]] and after == one[4]
 
 
-def test_what_the_thread_that_reads_draws_meanwhile_is_not_taken_back(monkeypatch):
+@pytest.mark.parametrize("draws", [True, False])
+def test_what_the_thread_that_reads_draws_meanwhile_is_not_taken_back(monkeypatch, draws):
+    """Whether it is known to draw, or only that no Python does that a step calls."""
     monkeypatch.setattr(script_state, "calls_python", True)
-    monkeypatch.setattr(Drawn, "surely", True)
+    monkeypatch.setattr(Drawn, "by_steps", draws)
+    monkeypatch.setattr(Drawn.now, "draws", draws)
     turns = Turns([0, 1], 2, 1)
 
     @tf.function

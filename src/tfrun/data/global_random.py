@@ -60,36 +60,46 @@ def _seeds_of_tensorflow() -> random.Random | None:
 class Drawn:
     """What the batches of some data have drawn, when they were made.
 
+    Python of the script's may draw at the same time, in another thread: callbacks, and what a step
+    calls. What is drawn while none of it runs, the data has drawn; and while a step's ran, if that
+    has been seen to run and to draw nothing.
+
     Attributes:
       any: some data has drawn something, in this run of the script or an earlier one. Then what
         is passed by has to be made again: what follows may depend on it.
-      surely: that which is being read does, and not Python that a step calls in another thread.
-      calls: how often such Python was begun, and how much of it runs.
-      by_steps: something was drawn while such Python ran.
+      by_steps: something was drawn while Python ran that a step calls.
+      now: of the data that is being read.
+      draws: this data does.
+      is_read: Python makes the batches.
 
     Args:
       generator: where the batches come from; None for what each reader looks at anew.
     """
 
     any: ClassVar[bool] = False
-    surely: ClassVar[bool] = False
-    calls: ClassVar[tuple[int, int]] = (0, 0)
     by_steps: ClassVar[bool] = False
-    _counts: ClassVar[threading.Lock] = threading.Lock()
+    now: ClassVar[Drawn]
     # What is read of one is left for the next call that reads it, and draws nothing there.
     _that_draw: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
 
     def __init__(self, generator: Any = None) -> None:
-        self._generator = generator
-        self._surely = generator is not None and generator in Drawn._that_draw
-        self._is_open, self._around = False, False
-        self._before: deque[tuple[int, State]] = deque()
+        self._of = None if generator is None else weakref.ref(generator)
+        self.draws, self.is_read = generator is not None and generator in Drawn._that_draw, False
+        self._around: Drawn | None = None  # what is read when this is not any more
+        self._before: deque[tuple[int, State]] = deque()  # where they held something else after it
         self._making: tuple[int, State] | None = None  # the batch that may draw just now
-        self._draws = False  # this data has drawn
         self._first = 0  # the number of the epoch's first batch
         self._after: State | None = None
         self._stop: int | None = None
         self._goes_on = threading.Event()
+        # A signal's handler may ask in the midst of this.
+        self._lock = threading.RLock()
+        self._calls, self._callbacks = 0, False  # other Python that runs
+        self._began: State = ()  # what they held when it began
+        self._overlaps = False  # a batch was made meanwhile
+        self._steps_draw: bool | None = None  # while none was; None: they have not called any then
+        self._seen: State = ()  # when it ended last, or the batch was begun
+        self._has_drawn = False  # the batch, when nothing else ran
 
     @contextmanager
     def looks(self) -> Iterator[None]:
@@ -97,35 +107,49 @@ class Drawn:
         before = take()
         yield
         if not are_equal(before, take()):
-            self._has_drawn(surely=True)
+            self._note()
 
     def begins(self) -> None:
         """An epoch's first step is about to come."""
         self._after = None
-        if not self._is_open:
-            self._is_open, self._around = True, Drawn.surely
-        Drawn.surely = self._surely
+        if Drawn.now is not self:
+            self._around, Drawn.now = Drawn.now, self
 
     def each(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yields an epoch's batches, and notes what each draws. Called by the reading thread."""
         nothing = object()
+        self.is_read = True
         for number in itertools.count(self._first):
             while (goes_on := self._goes_on) and number == self._stop:
                 goes_on.wait()
-            calls, before = Drawn.calls, take()
-            # Who asks while the batch is being made may find that it has drawn in part.
-            self._making = number, before
+            with self._lock:
+                before = self._seen = take()
+                # Who asks while the batch is being made may find that it has drawn in part.
+                self._making, self._has_drawn = (number, before), False
+                self._overlaps = True
             try:
                 batch = next(batches, nothing)
                 if batch is nothing:
                     return
-                if not are_equal(before, take()):
-                    self._before.append((number, before))
-                    self._has_drawn(surely=Drawn.calls == calls and not calls[1])
-                    Drawn.surely = Drawn.surely or self._surely
+                with self._lock:
+                    after = take()
+                    if not are_equal(before, after):
+                        self._before.append((number, before))
+                        self._look(after)
             finally:
                 self._making = None
             yield batch
+
+    def _look(self, after: State) -> None:
+        """Notes whether the batch in the making has drawn, in whose time they changed."""
+        others = self._callbacks or (self._calls and self._steps_draw is not False)
+        if self._has_drawn or (not others and not are_equal(self._seen, after)):
+            self._note()
+
+    def _note(self) -> None:
+        Drawn.any = self.draws = True
+        if self._of is not None and (generator := self._of()) is not None:
+            Drawn._that_draw.add(generator)
 
     def before(self, step: int) -> State | None:
         """What they held before anything was drawn for `step` of this epoch, or a later one.
@@ -136,10 +160,12 @@ class Drawn:
         """
         if self._after is not None:
             return self._after
-        making = self._making
-        noted = [*self._before]
-        if making is not None and (self._draws or not are_equal(making[1], take())):
-            noted.append(making)
+        with self._lock:
+            if self._making is not None and not self.draws:
+                self._look(take())
+            if not self.draws:
+                return None
+            noted = [*self._before, *([self._making] if self._making is not None else [])]
         return next((state for number, state in noted if number >= self._first + step), None)
 
     def takes(self, step: int) -> None:
@@ -152,30 +178,61 @@ class Drawn:
         self._first += steps
         now = take()
         self._after = self.before(0) or now
-        if self._is_open:
-            self._is_open, Drawn.surely = False, self._around
+        if Drawn.now is self and self._around is not None:
+            self._around, Drawn.now = None, self._around
 
-    def _has_drawn(self, *, surely: bool) -> None:
-        Drawn.any = self._draws = True
-        if surely and not self._surely:
-            self._surely = True
-            if self._generator is not None:
-                Drawn._that_draw.add(self._generator)
+    # --- other Python of the script's ---------------------------------------------------------
+
+    def callbacks(self, *, run: bool) -> None:
+        """Callbacks run from now on, or do not any more. Called by the main thread."""
+        if run is self._callbacks:
+            return
+        with self._lock:
+            if run:
+                self._others_begin()
+                self._callbacks = True
+            else:
+                self._callbacks = False
+                self._others_end()
 
     @staticmethod
     @contextmanager
     def not_by_data() -> Iterator[None]:
         """While it lasts, Python runs that a step calls, and may draw."""
-        with Drawn._counts:
-            Drawn.calls = Drawn.calls[0] + 1, Drawn.calls[1] + 1
-        before = None if Drawn.by_steps else take()
+        here = Drawn.now
+        with here._lock:
+            here._others_begin()
+            here._calls += 1
         try:
             yield
         finally:
-            if before is not None and not are_equal(before, take()):
-                Drawn.by_steps = True
-            with Drawn._counts:
-                Drawn.calls = Drawn.calls[0], Drawn.calls[1] - 1
+            with here._lock:
+                here._calls -= 1
+                here._judge(drawn=here._others_end())
+
+    def _others_begin(self) -> None:
+        if self._calls or self._callbacks:
+            return
+        self._began, self._overlaps = take(), self._making is not None
+        if self._overlaps and not are_equal(self._seen, self._began):
+            self._has_drawn = True
+
+    def _judge(self, *, drawn: bool | None) -> None:
+        """Says who has drawn while a step's Python ran, if anything was; None: some runs yet."""
+        if drawn is None:
+            return
+        if not self._overlaps:
+            self._steps_draw = self._steps_draw or drawn
+        elif drawn and self._steps_draw is False:
+            self._has_drawn, drawn = True, False
+        Drawn.by_steps = Drawn.by_steps or (drawn and not self.draws)
+
+    def _others_end(self) -> bool | None:
+        """Whether something was drawn since they have begun; None where some run yet."""
+        if self._calls or self._callbacks:
+            return None
+        self._seen = take()
+        return not are_equal(self._began, self._seen)
 
     @contextmanager
     def stops_at(self, step: int) -> Iterator[None]:
@@ -191,3 +248,6 @@ class Drawn:
         self._stop = None if step is None else self._first + step
         before, self._goes_on = self._goes_on, threading.Event()
         before.set()  # who waits looks again
+
+
+Drawn.now = Drawn()

@@ -200,7 +200,7 @@ class Turns:
                 return False
             self._making = self.held
             self._meeting.all_wait()
-            if making == 1 and self._drawn is not None and not Drawn.surely:
+            if making == 1 and self._drawn is not None and not Drawn.now.draws:
                 self._random = RandomInTurn(1, self._drawn)
             if self._random is not None:
                 self._random.join(len(self.held) - making)
@@ -285,7 +285,7 @@ class Turns:
         self.copies.begin_step()
         self._begun = [threading.Event() for _ in self.held]
         # What the thread that reads draws meanwhile would be taken back with what a step draws.
-        draws = script_state.calls_python and not Drawn.surely
+        draws = script_state.calls_python and not Drawn.now.draws
         self._random = RandomInTurn(len(self.held)) if draws else None
         self._meeting, self._failure = Meeting(len(self.held), self._start, self._wake), None
         calls = [

@@ -223,12 +223,16 @@ class FitSession(StayingSession):
 
     def callbacks_see_step(self) -> None:
         """Callbacks of the script's own are about to see the next step begin."""
+        if self._plan.drawn.is_read:
+            self._plan.drawn.callbacks(run=True)
         if self._recovers and self.keeper is not None:
             with self.changing:
                 self.keeper.callbacks_see_step()
 
     def step_begins(self) -> None:
         assert self.keeper is not None and self._training is not None
+        if self._plan.drawn.is_read:
+            self._plan.drawn.callbacks(run=False)
         if self.has_stepped:  # as there, in fewer calls: it is each step's
             self._training.moves()
         else:
@@ -245,6 +249,8 @@ class FitSession(StayingSession):
 
     def step_returned(self, done: int, logs: dict[str, Any] | None) -> None:
         assert self.keeper is not None and self._training is not None
+        if self._plan.drawn.is_read:
+            self._plan.drawn.callbacks(run=True)
         self._in_step = False
         self._together = done + self.keeper.ahead - self.keeper.place.step
         self._meter.returned(self._together)
@@ -282,6 +288,8 @@ class FitSession(StayingSession):
     def step_ended(self) -> None:
         """All callbacks have seen the step end."""
         assert self.keeper is not None
+        if self._plan.drawn.is_read:
+            self._plan.drawn.callbacks(run=False)
         if self._said == "" and (why := why_not_stay()):  # a step, or a callback, has shown it
             self._say_whether_it_stays(why)
         place, logs = self.keeper.place, self.keeper.logs

@@ -21,6 +21,7 @@ import random
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import ClassVar
 
@@ -326,7 +327,27 @@ def drawn():
     """Rows that Python's global generators choose, and noise, batch by batch."""
     while True:
         rows = np.random.randint(0, len(X), BATCH)
+        time.sleep(0.02)  # so that steps, and deaths, come in between
         yield X[rows] + np.float32(random.random()), Y[rows]
+
+
+class Slow(Numbers):
+    """In order, and in the making whenever a callback draws."""
+
+    def __getitem__(self, index):
+        time.sleep(0.02)
+        return super().__getitem__(index)
+
+    def on_epoch_end(self):
+        pass
+
+
+class DrawsFactor(keras.callbacks.Callback):
+    """Changes weights by what it draws, while data is made that draws nothing."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        first, *others = self.model.get_weights()
+        self.model.set_weights([first * (1 + 0.01 * np.random.rand()), *others])
 
 
 class Noisy(Numbers):
@@ -382,6 +403,8 @@ def data():
             return drawn(), {"steps_per_epoch": STEPS, "validation_steps": 2}, drawn()
         case "drawn pydataset":
             return Noisy(), {}, Noisy()
+        case "drawn besides":
+            return Slow(), {}, VALID
         case "pydataset":
             return Numbers(), {}, VALID
     return (X, Y), {"batch_size": BATCH}, VALID
@@ -435,6 +458,8 @@ def fits(model):
             *(one(p) for one, p in zip(writers, paths, strict=True)),
             *callbacks,
         ]
+    if KIND == "drawn besides":
+        callbacks.insert(0, DrawsFactor())
     if KIND == "holds":
         callbacks.insert(0, Holds(model))
     if KIND == "reaches":
