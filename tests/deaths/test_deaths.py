@@ -154,7 +154,7 @@ def undisturbed(kind: str, *, in_place: bool = False) -> dict[str, Any]:
     ],
 )
 def test_what_comes_out_is_what_comes_out_undisturbed(kind, kills, request):
-    if not in_share(request.node.callspec.id, of=16):
+    if not in_share(request.node.callspec.id, of=20):
         pytest.skip("another day's turn; make test-deaths runs it")
     found, shown, _, _ = run(kind, kills)
     assert "resumed in place" not in shown and shown.count("killed by") == len(kills), (
@@ -183,7 +183,7 @@ def at_once() -> list[list[str]]:
     ],
 )
 def test_workers_that_stay_lose_nothing(kind, kills, request):
-    if not in_share(request.node.callspec.id, of=36):
+    if not in_share(request.node.callspec.id, of=45):
         pytest.skip("another day's turn; make test-deaths runs it")
     found, shown, where, made = run(kind, kills, in_place=True)
     assert all(where), f"{kills} {where}\n{shown}"
