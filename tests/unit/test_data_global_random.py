@@ -95,7 +95,7 @@ def test_the_seeds_of_tensorflow_go_on() -> None:
 
 @pytest.mark.parametrize("before", ["draws", "draws nothing", "has not run"])
 @pytest.mark.parametrize("where", ["before it", "within it", "behind it"])
-@pytest.mark.parametrize("other", ["a callback", "a step"])
+@pytest.mark.parametrize("other", ["callbacks", "an eager step", "a step"])
 def test_what_is_drawn_while_other_python_runs_is_of_who_draws_elsewhere(where, other, before):
     """A batch in which some runs; it has run before, while none was made, and drawn or not."""
     drawn = Drawn()
@@ -106,9 +106,9 @@ def test_what_is_drawn_while_other_python_runs_is_of_who_draws_elsewhere(where, 
             with Drawn.not_by_data():
                 yield
             return
-        drawn.callbacks(run=True)
+        drawn.runs(other.removeprefix("an eager "))
         yield
-        drawn.callbacks(run=False)
+        drawn.runs("")
 
     def batches() -> Iterator[float]:
         yield 0.0
@@ -130,12 +130,12 @@ def test_what_is_drawn_while_other_python_runs_is_of_who_draws_elsewhere(where, 
                 random.random()
     state = global_random.take()
     next(each)
-    is_datas = where != "within it" or (before == "draws nothing" and other == "a step")
+    is_datas = where != "within it" or (before == "draws nothing" and other != "callbacks")
     assert drawn.draws is is_datas and Drawn.any is is_datas
     told = drawn.before(1)
     assert global_random.are_equal(told, state) if told is not None else not is_datas
     by_steps = before == "draws" or (where == "within it" and not is_datas)
-    assert Drawn.by_steps is (other == "a step" and by_steps) or is_datas
+    assert Drawn.by_steps is (other != "callbacks" and by_steps) or is_datas
 
 
 def test_what_a_callback_draws_while_data_is_made_that_draws_nothing_is_kept():
@@ -144,9 +144,9 @@ def test_what_a_callback_draws_while_data_is_made_that_draws_nothing_is_kept():
     made = drawn.each(iter(range(9)))
     for _ in range(3):
         next(made)
-        drawn.callbacks(run=True)
+        drawn.runs("callbacks")
         random.random()
-        drawn.callbacks(run=False)
+        drawn.runs("")
     assert drawn.before(1) is None and not Drawn.any
 
 

@@ -94,7 +94,7 @@ class Drawn:
         self._goes_on = threading.Event()
         # A signal's handler may ask in the midst of this.
         self._lock = threading.RLock()
-        self._calls, self._callbacks = 0, False  # other Python that runs
+        self._calls, self._main = 0, ""  # other Python that runs: in a step, in the main thread
         self._began: State = ()  # what they held when it began
         self._overlaps = False  # a batch was made meanwhile
         self._steps_draw: bool | None = None  # while none was; None: they have not called any then
@@ -118,7 +118,6 @@ class Drawn:
     def each(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yields an epoch's batches, and notes what each draws. Called by the reading thread."""
         nothing = object()
-        self.is_read = True
         for number in itertools.count(self._first):
             while (goes_on := self._goes_on) and number == self._stop:
                 goes_on.wait()
@@ -142,7 +141,9 @@ class Drawn:
 
     def _look(self, after: State) -> None:
         """Notes whether the batch in the making has drawn, in whose time they changed."""
-        others = self._callbacks or (self._calls and self._steps_draw is not False)
+        others = bool(self._calls or self._main)
+        if self._main != "callbacks" and self._steps_draw is False:
+            others = False
         if self._has_drawn or (not others and not are_equal(self._seen, after)):
             self._note()
 
@@ -183,17 +184,19 @@ class Drawn:
 
     # --- other Python of the script's ---------------------------------------------------------
 
-    def callbacks(self, *, run: bool) -> None:
-        """Callbacks run from now on, or do not any more. Called by the main thread."""
-        if run is self._callbacks:
+    def runs(self, what: str) -> None:
+        """What the main thread runs from now on: "callbacks", an eager "step"; "" for neither."""
+        if what == self._main:
             return
         with self._lock:
-            if run:
+            if self._main:
+                before, self._main = self._main, ""
+                drawn = self._others_end()
+                if before == "step":
+                    self._judge(drawn=drawn)
+            if what:
                 self._others_begin()
-                self._callbacks = True
-            else:
-                self._callbacks = False
-                self._others_end()
+                self._main = what
 
     @staticmethod
     @contextmanager
@@ -211,7 +214,7 @@ class Drawn:
                 here._judge(drawn=here._others_end())
 
     def _others_begin(self) -> None:
-        if self._calls or self._callbacks:
+        if self._calls or self._main:
             return
         self._began, self._overlaps = take(), self._making is not None
         if self._overlaps and not are_equal(self._seen, self._began):
@@ -229,7 +232,7 @@ class Drawn:
 
     def _others_end(self) -> bool | None:
         """Whether something was drawn since they have begun; None where some run yet."""
-        if self._calls or self._callbacks:
+        if self._calls or self._main:
             return None
         self._seen = take()
         return not are_equal(self._began, self._seen)

@@ -122,7 +122,8 @@ class FitSession(StayingSession):
             build_first(self._model, True)
             append_to_logs(callbacks, self._kept.place.epoch)
         watched = {}
-        if any(map(acts_before_steps, callbacks)) or runs_in_python(self._model):
+        self._is_eager = runs_in_python(self._model)
+        if any(map(acts_before_steps, callbacks)) or self._is_eager:
             watched["on_train_batch_begin"] = lambda batch, logs=None: self.callbacks_see_step()
         first = SessionCallback(
             **watched,
@@ -224,7 +225,7 @@ class FitSession(StayingSession):
     def callbacks_see_step(self) -> None:
         """Callbacks of the script's own are about to see the next step begin."""
         if self._plan.drawn.is_read:
-            self._plan.drawn.callbacks(run=True)
+            self._plan.drawn.runs("callbacks")
         if self._recovers and self.keeper is not None:
             with self.changing:
                 self.keeper.callbacks_see_step()
@@ -232,7 +233,7 @@ class FitSession(StayingSession):
     def step_begins(self) -> None:
         assert self.keeper is not None and self._training is not None
         if self._plan.drawn.is_read:
-            self._plan.drawn.callbacks(run=False)
+            self._plan.drawn.runs("step" if self._is_eager else "")
         if self.has_stepped:  # as there, in fewer calls: it is each step's
             self._training.moves()
         else:
@@ -250,7 +251,7 @@ class FitSession(StayingSession):
     def step_returned(self, done: int, logs: dict[str, Any] | None) -> None:
         assert self.keeper is not None and self._training is not None
         if self._plan.drawn.is_read:
-            self._plan.drawn.callbacks(run=True)
+            self._plan.drawn.runs("callbacks")
         self._in_step = False
         self._together = done + self.keeper.ahead - self.keeper.place.step
         self._meter.returned(self._together)
@@ -289,7 +290,7 @@ class FitSession(StayingSession):
         """All callbacks have seen the step end."""
         assert self.keeper is not None
         if self._plan.drawn.is_read:
-            self._plan.drawn.callbacks(run=False)
+            self._plan.drawn.runs("")
         if self._said == "" and (why := why_not_stay()):  # a step, or a callback, has shown it
             self._say_whether_it_stays(why)
         place, logs = self.keeper.place, self.keeper.logs

@@ -45,6 +45,7 @@ class PythonFeed(tf.distribute.DistributedDataset):
 
     def __init__(self, batches: Batches, strategy: tf.distribute.Strategy, drawn: Drawn) -> None:
         self.batches, self.drawn = batches, drawn
+        drawn.is_read = True
         self.limit: int | None = None
         self._spec: Any = None
         whom = division.of_call(strategy, "a distributed generator")
