@@ -20,6 +20,7 @@ from tfrun.job.reports import (
     Resumed,
     SnapshotTaken,
     Stayed,
+    StepsMade,
 )
 from tfrun.job.restart_policy import Restarts
 from tfrun.job.spec import JobSpec, Program, WorkerRange
@@ -62,6 +63,16 @@ def test_the_newest_snapshot_counts() -> None:
 def test_a_first_step_belongs_to_the_fit_that_runs() -> None:
     state = after(snapshot(3, call=1), FirstStep(step=4))
     assert (state.reached, state.snapshot) == ((1, 4), (1, 3))
+
+
+def test_what_a_worker_tells_late_of_the_training_before_is_not_of_this_one() -> None:
+    nothing = {"epoch": 0, "in_epoch": 0, "steps": 1, "seconds": 0.1, "split": [], "rss": 1}
+    state = after(FirstStep(key=[0, 0, 1], step=1), FirstStep(key=[1, 0, 1], step=1))
+    late, own, unknown = (
+        StepsMade(**nothing, cpu=0.1, step=15, call=call) for call in (0, 1, None)
+    )
+    assert after(late, state=state).seen == (1, 1)
+    assert after(own, state=state).seen == after(unknown, state=state).seen == (1, 15)
 
 
 def test_other_reports_tell_nothing() -> None:

@@ -46,3 +46,19 @@ def test_as_long_as_the_one_before_is_usual(
     assert not mine.is_in_usual_step()
     mine.step_returned()
     assert not mine.is_in_usual_step()  # callbacks have their own time
+
+
+def test_a_training_that_begins_has_made_no_step(tmp_path: Path) -> None:
+    mine = progress.Progress(tmp_path / "progress")
+
+    def step() -> int | None:
+        reading = progress.read(tmp_path / "progress")
+        return reading and reading.step
+
+    mine.begins()
+    mine.step_begins()
+    mine.step_returned(15)
+    assert step() == 15
+    mine.begins()
+    mine.step_begins()
+    assert step() == 0

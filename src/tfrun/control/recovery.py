@@ -70,7 +70,11 @@ class Recovery:
                 is_own = False
             case reports.CheckpointSaved(step=step) | reports.CheckpointRestored(step=step):
                 is_own, key = True, ()
-            case reports.StepsMade(step=step) | reports.EndedAt(step=step):
+            case reports.StepsMade(step=step, call=call):
+                # It may be of the training before, of a worker that is behind.
+                is_its = self.seen is not None and call in (None, self.seen[0])
+                return self._stepped(step) if is_its else self
+            case reports.EndedAt(step=step):
                 return self._stepped(step)
             case _:
                 return self

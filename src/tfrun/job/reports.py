@@ -275,10 +275,10 @@ class FitEnd(Report):
 class StepsMade(Report):
     """The steps since the last report, once a second; the controller sums them up for the events.
 
-    `epoch` is from 0, `in_epoch` counts its steps that are done, `step` those of the training;
-    `steps` took `seconds`, divided by `split` into `observe.numbers.PARTS`. `rss` and `gpu` are
-    bytes, `cpu` processors in use; `network` are the seconds that sending to `network_to` took;
-    `aside` those that were no part of a step, by their kind.
+    `call` numbers the training, `epoch` is from 0, `in_epoch` counts its steps that are done,
+    `step` those of the training; `steps` took `seconds`, divided by `split` into
+    `observe.numbers.PARTS`. `rss` and `gpu` are bytes, `cpu` processors in use; `network` are the
+    seconds that sending to `network_to` took; `aside` those of no step, by their kind.
     """
 
     kind = "progress"
@@ -295,6 +295,7 @@ class StepsMade(Report):
     aside: dict | None = None
     logs: dict | None = None
     gpu: int | None = None
+    call: int | None = None
 
 
 class Staleness(Report):

@@ -105,8 +105,9 @@ class Progress:
         self._write(Phase.PAUSE)
 
     def begins(self) -> None:
-        """A training begins, whose steps are not traced yet."""
+        """A training begins: none of its steps is done, and none is traced yet."""
         self._usual.clear()
+        self._step = 0
 
     def forget(self, kind: str) -> None:
         """The next step of a kind is traced."""

@@ -43,6 +43,8 @@ K = TypeVar("K", bound=Keeper)
 class Meter(Protocol):
     """Measures the steps of a training, see train/step_meter.py."""
 
+    call: int | None
+
     def begins(self) -> None: ...
 
     def returned(self, steps: int = 1) -> None: ...
@@ -110,7 +112,7 @@ class Session(Generic[K]):
         goes_on: GoesOn | None = None,
     ) -> None:
         self._goes_on = goes_on
-        self.number = calls.begin() if goes_on is None else goes_on.number
+        self.number = meter.call = calls.begin() if goes_on is None else goes_on.number
         self.keeper: K | None = None
         self._strategy, self._folder, self._meter, self._saved = strategy, folder, meter, saved
         self._recovers = settings().recovers and not self.on_servers

@@ -50,9 +50,13 @@ class StepMeter:
     Args:
       clock: measures inside the steps; None where nothing does.
       fetches: the batch is fetched inside the step.
+
+    Attributes:
+      call: the training's number; None where it keeps no state.
     """
 
     def __init__(self, clock: Clock | None, *, fetches: bool) -> None:
+        self.call: int | None = None
         self._clock, self._fetches = clock, fetches
         self._every = max(SECONDS, world().size / REPORTS_PER_SECOND)
         self._read: Times = clock.read() if clock else ()
@@ -176,6 +180,7 @@ class StepMeter:
         channel.emit(
             StepsMade(
                 **self._place,
+                call=self.call,
                 steps=self._steps,
                 seconds=round(self._inside + self._between, 6),
                 split=self._split(),
