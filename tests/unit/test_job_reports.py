@@ -40,7 +40,7 @@ FIELDS = {
     "epoch_end": "epoch steps seconds [steps_per_second samples samples_per_second] logs",
     "fit_end": "steps seconds [steps_per_second samples samples_per_second] logs",
     "progress": "epoch in_epoch step steps seconds split rss cpu [network network_to aside logs "
-    "gpu]",
+    "gpu call]",
     "staleness": "histogram",
     "evaluated": "call step logs",
     "skipped": "source sample why",
