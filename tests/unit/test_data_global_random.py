@@ -150,6 +150,28 @@ def test_what_a_callback_draws_while_data_is_made_that_draws_nothing_is_kept():
     assert drawn.before(1) is None and not Drawn.any
 
 
+@pytest.mark.parametrize("draws", [False, True])
+def test_what_the_generators_are_given_while_data_is_made_is_no_draw_of_it(draws):
+    """A step's Python has drawn for a replica, and they are put back for the next one."""
+    first = global_random.take()
+
+    def batches() -> Iterator[float]:
+        yield 0.0
+        if draws:
+            random.random()
+        global_random.give(first)
+        yield 1.0
+
+    drawn = Drawn()
+    drawn.begins()
+    made = drawn.each(batches())
+    next(made)
+    with Drawn.not_by_data():
+        random.random()
+    next(made)
+    assert drawn.draws is Drawn.any is draws and Drawn.by_steps
+
+
 def test_data_is_looked_at_first_and_what_has_drawn_then_draws():
     def made() -> Iterator[float]:
         while True:

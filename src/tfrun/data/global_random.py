@@ -35,14 +35,15 @@ def take() -> State:
 def give(state: State) -> None:
     """Has the generators go on from `state`."""
     python, numpy, *rest = state
-    random.setstate(python)
-    np.random.set_state(numpy)
-    seeds = _seeds_of_tensorflow()
-    if rest and seeds is not None and seeds.getstate() != rest[0]:
-        seeds.setstate(rest[0])
-        # An op that has drawn by one of these seeds would go on from there: as in `set_seed`.
-        eager: Any = context.context()
-        eager.clear_kernel_cache()
+    with Drawn.now.put_back():
+        random.setstate(python)
+        np.random.set_state(numpy)
+        seeds = _seeds_of_tensorflow()
+        if rest and seeds is not None and seeds.getstate() != rest[0]:
+            seeds.setstate(rest[0])
+            # An op that has drawn by one of these seeds would go on from there: as in `set_seed`.
+            eager: Any = context.context()
+            eager.clear_kernel_cache()
 
 
 def are_equal(one: State, other: State) -> bool:
@@ -131,9 +132,9 @@ class Drawn:
                 if batch is nothing:
                     return
                 with self._lock:
-                    after = take()
-                    if not are_equal(before, after):
-                        self._before.append((number, before))
+                    after, making = take(), self._making  # they may have been put back since
+                    if self._has_drawn or (making and not are_equal(making[1], after)):
+                        self._before.append(making or (number, before))
                         self._look(after)
             finally:
                 self._making = None
@@ -212,6 +213,16 @@ class Drawn:
             with here._lock:
                 here._calls -= 1
                 here._judge(drawn=here._others_end())
+
+    @contextmanager
+    def put_back(self) -> Iterator[None]:
+        """While it lasts, the generators are given what they held before: nobody draws that."""
+        with self._lock:
+            self._others_begin()
+            yield
+            self._began = self._seen = take()
+            if self._making is not None and not self.draws:
+                self._making = self._making[0], self._seen
 
     def _others_begin(self) -> None:
         if self._calls or self._main:
