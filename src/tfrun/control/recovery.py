@@ -71,9 +71,7 @@ class Recovery:
             case reports.CheckpointSaved(step=step) | reports.CheckpointRestored(step=step):
                 is_own, key = True, ()
             case reports.StepsMade(step=step, call=call):
-                # It may be of the training before, of a worker that is behind.
-                is_its = self.seen is not None and call in (None, self.seen[0])
-                return self._stepped(step) if is_its else self
+                return self._stepped(step, call)
             case reports.EndedAt(step=step):
                 return self._stepped(step)
             case _:
@@ -102,9 +100,11 @@ class Recovery:
             at = (call - 1, step)
         return replace(self, seen=max(self.seen or at, at))
 
-    def _stepped(self, step: int) -> Recovery:
+    def _stepped(self, step: int, call: int | None = None) -> Recovery:
         """Takes the step that a worker tells once a second; nothing but words depends on it."""
         if self.seen is None or step <= self.seen[1]:
+            return self
+        if call not in (None, self.seen[0]):  # of the training before: the worker is behind
             return self
         return replace(self, seen=(self.seen[0], step))
 

@@ -65,6 +65,9 @@ class Drawn:
     calls. What is drawn while none of it runs, the data has drawn; and while a step's ran, if that
     has been seen to run and to draw nothing.
 
+    Args:
+      generator: where the batches come from; None for what each reader looks at anew.
+
     Attributes:
       any: some data has drawn something, in this run of the script or an earlier one. Then what
         is passed by has to be made again: what follows may depend on it.
@@ -72,9 +75,6 @@ class Drawn:
       now: of the data that is being read.
       draws: this data does.
       is_read: Python makes the batches.
-
-    Args:
-      generator: where the batches come from; None for what each reader looks at anew.
     """
 
     any: ClassVar[bool] = False
@@ -123,9 +123,9 @@ class Drawn:
             while (goes_on := self._goes_on) and number == self._stop:
                 goes_on.wait()
             with self._lock:
-                before = self._seen = take()
+                self._seen = take()
                 # Who asks while the batch is being made may find that it has drawn in part.
-                self._making, self._has_drawn = (number, before), False
+                self._making, self._has_drawn = (number, self._seen), False
                 self._overlaps = True
             try:
                 batch = next(batches, nothing)
@@ -133,8 +133,9 @@ class Drawn:
                     return
                 with self._lock:
                     after, making = take(), self._making  # they may have been put back since
-                    if self._has_drawn or (making and not are_equal(making[1], after)):
-                        self._before.append(making or (number, before))
+                    assert making is not None
+                    if self._has_drawn or not are_equal(making[1], after):
+                        self._before.append(making)
                         self._look(after)
             finally:
                 self._making = None
