@@ -188,7 +188,7 @@ class Drawn:
 
     def runs(self, what: str) -> None:
         """What the main thread runs from now on: "callbacks", an eager "step"; "" for neither."""
-        if what == self._main:
+        if what == self._main or self.draws:  # it is known who draws: no step pays for more
             return
         with self._lock:
             if self._main:
