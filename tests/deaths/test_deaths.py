@@ -40,7 +40,7 @@ KINDS = (
     *("arrays", "dataset", "seeded", "unseeded", "map", "cache", "repeat", "repeat inside"),
     *("filter", "shared shuffle", "generator", "from_generator", "pydataset", "layers", "stops"),
     *("drawn", "drawn pydataset", "drawn besides", "noise", "own step", "outside", "augmented"),
-    *("in python", "rows", "callbacks", "best", "holds", "reaches"),
+    *("in python", "in python besides", "rows", "callbacks", "best", "holds", "reaches"),
     *("swaps", "swaps in epochs"),
     *("no strategy", "loop", "loop, tf.data", "loop, distributed"),
     *("loop, outside", "loop, seeds"),

@@ -103,7 +103,7 @@ def test_what_is_drawn_while_other_python_runs_is_of_who_draws_elsewhere(where, 
     @contextlib.contextmanager
     def runs() -> Iterator[None]:
         if other == "a step":
-            with Drawn.not_by_data():
+            with Drawn.not_by_data(1):
                 yield
             return
         drawn.runs(other.removeprefix("an eager "))
@@ -138,6 +138,36 @@ def test_what_is_drawn_while_other_python_runs_is_of_who_draws_elsewhere(where, 
     assert Drawn.by_steps is (other != "callbacks" and by_steps) or is_datas
 
 
+@pytest.mark.parametrize("is_idle", [False, True], ids=["a draws, b not", "both draw nothing"])
+def test_each_function_of_a_step_is_known_for_itself(is_idle):
+    drawn = Drawn()
+
+    drawn.begins()
+    each = drawn.each(_in("a"))
+    next(each)
+    for function in "ab":
+        with Drawn.not_by_data(function):
+            if function == "a" and not is_idle:
+                random.random()
+    next(each)
+    assert drawn.draws is is_idle and Drawn.by_steps is not is_idle
+
+
+@pytest.mark.parametrize("draws", [False, True])
+def test_of_functions_that_run_at_once_nobody_knows_which_has_drawn(draws):
+    drawn = Drawn()
+    drawn.begins()
+    each = drawn.each(_in("b"))
+    next(each)
+    with Drawn.not_by_data("a"), Drawn.not_by_data("b"):
+        if draws:
+            random.random()
+    with Drawn.not_by_data("a"):
+        pass
+    next(each)
+    assert drawn.draws is not draws
+
+
 def test_what_a_callback_draws_while_data_is_made_that_draws_nothing_is_kept():
     drawn = Drawn()
     drawn.begins()
@@ -166,10 +196,18 @@ def test_what_the_generators_are_given_while_data_is_made_is_no_draw_of_it(draws
     drawn.begins()
     made = drawn.each(batches())
     next(made)
-    with Drawn.not_by_data():
+    with Drawn.not_by_data(1):
         random.random()
     next(made)
     assert drawn.draws is Drawn.any is draws and Drawn.by_steps
+
+
+def _in(function: str) -> Iterator[int]:
+    """Batches; while the second one is made this runs, and something is drawn."""
+    yield 0
+    with Drawn.not_by_data(function):
+        random.random()
+    yield 1
 
 
 def test_data_is_looked_at_first_and_what_has_drawn_then_draws():

@@ -282,21 +282,26 @@ def test_replicas_that_part_are_told_and_do_not_wait_for_ever(calls):
 
 
 def test_what_python_draws_in_a_step_is_what_a_replica_of_its_own_worker_draws(calls, monkeypatch):
-    turns, drawn = calls.turns, []
+    turns, drawn = calls.turns, {"before": [], "besides": [], "update": []}
     monkeypatch.setattr(script_state, "calls_python", True)
     monkeypatch.setattr(Drawn, "by_steps", True)
 
     @tf.function
     def step(_):
-        def draw():
-            drawn.append(np.random.rand() + random.random())
-            return np.float64(0.0)
+        def python(where, wanted):
+            def draw(place, _):
+                with turns.python_of(int(place)):
+                    drawn[where].append(np.random.rand() + random.random())
+                    return np.float64(0.0)
 
-        before = tf.numpy_function(draw, [], tf.float64)
-        calls.update(
-            Sum(tensors=[before]), [], lambda sums: tf.numpy_function(draw, [], tf.float64)
-        )
-        return before
+            return tf.numpy_function(draw, [turns.place(), wanted], tf.float64)
+
+        before = python("before", 0.0)
+        (found,) = calls.all_reduce(Sum(tensors=[before]))
+        # By then each replica has had a second turn, or nobody has.
+        besides = python("besides", before)
+        calls.update(Sum(tensors=[found]), [], lambda sums: python("update", besides))
+        return before, besides
 
     np.random.seed(3)
     random.seed(3)
@@ -305,9 +310,11 @@ def test_what_python_draws_in_a_step_is_what_a_replica_of_its_own_worker_draws(c
     after = np.random.rand() + random.random()
     np.random.seed(3)
     random.seed(3)
-    one = [np.random.rand() + random.random() for _ in range(5)]
+    one = [np.random.rand() + random.random() for _ in range(7)]
     count = turns.total
-    assert drawn == [*([one[0]] * count), one[1], *([one[2]] * count), one[3]] and after == one[4]
+    assert drawn["before"] == [one[0]] * count + [one[3]] * count
+    assert drawn["besides"] == [one[1]] * count + [one[4]] * count
+    assert drawn["update"] == [one[2], one[5]] and after == one[6]
 
 
 @pytest.mark.parametrize("draws", [True, False])

@@ -48,9 +48,16 @@ def give(state: State) -> None:
 
 def are_equal(one: State, other: State) -> bool:
     """Whether both draw the same from there on."""
-    if one[0] != other[0] or one[2:] != other[2:]:
-        return False
-    return all(np.array_equal(a, b) for a, b in zip(one[1], other[1], strict=True))
+    return all(map(hold_equal, one, other))
+
+
+def hold_equal(one: Any, other: Any) -> bool:
+    """The same of a single one of them."""
+    if isinstance(one, dict):  # of numpy, where the script has put a generator of another kind
+        return repr(one) == repr(other)
+    if isinstance(one[0], str):  # of numpy
+        return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+    return one == other
 
 
 def _seeds_of_tensorflow() -> random.Random | None:
@@ -61,9 +68,9 @@ def _seeds_of_tensorflow() -> random.Random | None:
 class Drawn:
     """What the batches of some data have drawn, when they were made.
 
-    Python of the script's may draw at the same time, in another thread: callbacks, and what a step
-    calls. What is drawn while none of it runs, the data has drawn; and while a step's ran, if that
-    has been seen to run and to draw nothing.
+    Python of the script's may draw at the same time, in another thread: callbacks, and functions
+    that a step calls. What is drawn while none of it runs, the data has drawn; and while functions
+    ran, if each of them has been seen to run and to draw nothing.
 
     Args:
       generator: where the batches come from; None for what each reader looks at anew.
@@ -95,11 +102,13 @@ class Drawn:
         self._goes_on = threading.Event()
         # A signal's handler may ask in the midst of this.
         self._lock = threading.RLock()
-        self._calls, self._main = 0, ""  # other Python that runs: in a step, in the main thread
-        self._began: State = ()  # what they held when it began
+        self._main = ""  # what the main thread runs
+        self._running: list[Any] = []  # it, and functions of a step
+        self._ran: set[Any] = set()  # since what runs now has begun
+        self._began: State = ()  # what they held then
         self._overlaps = False  # a batch was made meanwhile
-        self._steps_draw: bool | None = None  # while none was; None: they have not called any then
-        self._seen: State = ()  # when it ended last, or the batch was begun
+        self._draw: dict[Any, bool] = {}  # of functions, while none was
+        self._seen: State = ()  # when the last one ended, or the batch was begun
         self._has_drawn = False  # the batch, when nothing else ran
 
     @contextmanager
@@ -143,11 +152,13 @@ class Drawn:
 
     def _look(self, after: State) -> None:
         """Notes whether the batch in the making has drawn, in whose time they changed."""
-        others = bool(self._calls or self._main)
-        if self._main != "callbacks" and self._steps_draw is False:
-            others = False
+        others = not all(map(self._is_idle, self._running))
         if self._has_drawn or (not others and not are_equal(self._seen, after)):
             self._note()
+
+    def _is_idle(self, function: Any) -> bool:
+        """Whether it has run, and has drawn nothing."""
+        return not self._draw.get(function, True)
 
     def _note(self) -> None:
         Drawn.any = self.draws = True
@@ -192,62 +203,68 @@ class Drawn:
             return
         with self._lock:
             if self._main:
-                before, self._main = self._main, ""
-                drawn = self._others_end()
-                if before == "step":
-                    self._judge(drawn=drawn)
+                self._ends(self._main)
             if what:
-                self._others_begin()
-                self._main = what
+                self._begins(what)
+            self._main = what
 
     @staticmethod
     @contextmanager
-    def not_by_data() -> Iterator[None]:
-        """While it lasts, Python runs that a step calls, and may draw."""
+    def not_by_data(function: Any) -> Iterator[None]:
+        """While it lasts, Python runs that a step calls, and may draw.
+
+        Args:
+          function: which, hashable.
+        """
         here = Drawn.now
         with here._lock:
-            here._others_begin()
-            here._calls += 1
+            here._begins(function)
         try:
             yield
         finally:
             with here._lock:
-                here._calls -= 1
-                here._judge(drawn=here._others_end())
+                here._ends(function)
 
     @contextmanager
     def put_back(self) -> Iterator[None]:
         """While it lasts, the generators are given what they held before: nobody draws that."""
         with self._lock:
-            self._others_begin()
+            self._nobody_runs_yet()
             yield
             self._began = self._seen = take()
             if self._making is not None and not self.draws:
                 self._making = self._making[0], self._seen
 
-    def _others_begin(self) -> None:
-        if self._calls or self._main:
+    def _begins(self, what: Any) -> None:
+        self._nobody_runs_yet()
+        self._running.append(what)
+        self._ran.add(what)
+
+    def _nobody_runs_yet(self) -> None:
+        if self._running:
             return
         self._began, self._overlaps = take(), self._making is not None
+        self._ran = set()
         if self._overlaps and not are_equal(self._seen, self._began):
             self._has_drawn = True
 
-    def _judge(self, *, drawn: bool | None) -> None:
-        """Says who has drawn while a step's Python ran, if anything was; None: some runs yet."""
-        if drawn is None:
+    def _ends(self, what: Any) -> None:
+        self._running.remove(what)
+        if self._running:
+            return
+        self._seen = take()
+        self._judge(self._ran - {"callbacks"}, drawn=not are_equal(self._began, self._seen))
+
+    def _judge(self, functions: set[Any], *, drawn: bool) -> None:
+        """Says who has drawn while these and none else ran, if anything was."""
+        if not functions:
             return
         if not self._overlaps:
-            self._steps_draw = self._steps_draw or drawn
-        elif drawn and self._steps_draw is False:
+            if len(self._ran) == 1 or not drawn:
+                self._draw.update((each, drawn or self._draw.get(each, False)) for each in functions)
+        elif drawn and all(map(self._is_idle, self._ran)):
             self._has_drawn, drawn = True, False
         Drawn.by_steps = Drawn.by_steps or (drawn and not self.draws)
-
-    def _others_end(self) -> bool | None:
-        """Whether something was drawn since they have begun; None where some run yet."""
-        if self._calls or self._main:
-            return None
-        self._seen = take()
-        return not are_equal(self._began, self._seen)
 
     @contextmanager
     def stops_at(self, step: int) -> Iterator[None]:

@@ -300,6 +300,8 @@ class CallsInTurn(Calls):
                 if self.turns.others_hand_in():
                     return None
             self.turns.has_summed = True
+            if then is not None:
+                self.turns.updates_as(place)
             seconds = time.perf_counter() - began
             self.turns.waited += seconds
             self.waited += seconds

@@ -15,6 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
@@ -82,7 +83,7 @@ class Turns:
         self.copies.add(self._queues)
         self._threads = [OneThread(f"tfrun-replica-{place}") for place in places_of]
         self._meeting: Meeting | None = None
-        self._random: RandomInTurn | None = None  # of a step that calls the script's Python
+        self._random = RandomInTurn()
         self._drawn: global_random.State | None = None  # before such a step of one replica
         self._alone = Meeting(1, self._start, self._wake)  # of the only replica here
         # What that one's newest step was traced with, and what it was given.
@@ -129,6 +130,14 @@ class Turns:
     def place(self) -> tf.Tensor:
         """The replica's position among those of this worker, int32 scalar."""
         return _read(self._place)
+
+    def python_of(self, place: int) -> AbstractContextManager[None]:
+        """While it lasts Python of the script's runs, which the step of this replica calls."""
+        return self._random.python_of(place)
+
+    def updates_as(self, place: int) -> None:
+        """The replica at this position updates the weights, for all of the worker."""
+        self._random.last = place
 
     def wait(self) -> tf.Operation:
         """Where a step is traced: waits until all have handed in, and this replica has the turn."""
@@ -201,9 +210,8 @@ class Turns:
             self._making = self.held
             self._meeting.all_wait()
             if making == 1 and self._drawn is not None and not Drawn.now.draws:
-                self._random = RandomInTurn(1, self._drawn)
-            if self._random is not None:
-                self._random.join(len(self.held) - making)
+                self._random.begins(1, self._drawn)
+            self._random.join(len(self.held) - making)
             self._meeting.join(len(self.held) - making)
             return True
 
@@ -286,7 +294,8 @@ class Turns:
         self._begun = [threading.Event() for _ in self.held]
         # What the thread that reads draws meanwhile would be taken back with what a step draws.
         draws = script_state.calls_python and not Drawn.now.draws
-        self._random = RandomInTurn(len(self.held)) if draws else None
+        if draws:
+            self._random.begins(len(self.held))
         self._meeting, self._failure = Meeting(len(self.held), self._start, self._wake), None
         calls = [
             thread.submit(functools.partial(self._call, place, functools.partial(step, one)))
@@ -308,9 +317,7 @@ class Turns:
         later, self._later = self._later, []  # nobody comes any more: all have gone on
         wait(later)
         self._meeting = None
-        if self._random is not None:
-            self._random.all_are_done()
-        self._random = None
+        self._random.all_are_done()
         self._alone = Meeting(1, self._start, self._wake)
         order = sorted(range(len(self.held)), key=self.held.__getitem__)
         if later or self._failure is not None:
@@ -352,16 +359,10 @@ class Turns:
         return result
 
     def _start(self, place: int) -> None:
-        self._takes_turn(place)
         self._begun[place].set()
 
     def _wake(self, place: int) -> None:
-        self._takes_turn(place)
         turn_queues.put(self._queues[place], True)
-
-    def _takes_turn(self, place: int) -> None:
-        if self._random is not None:
-            self._random.takes_turn(place)
 
     def _fail(self, error: BaseException) -> None:
         """Has all others end, wherever they are."""

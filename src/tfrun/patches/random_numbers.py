@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import os
 import random
-import sys
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
@@ -23,9 +22,7 @@ import tensorflow as tf
 from keras.src.random.seed_generator import SeedGenerator
 from tensorflow.python.framework import tensor_util
 
-from tfrun.data.global_random import Drawn
-from tfrun.engine import replica, same_draws, script_state
-from tfrun.engine.script_lines import TFRUN, asked_by, at_script_line
+from tfrun.engine import replica, script_state
 from tfrun.job.errors import TfrunError
 from tfrun.job.world import take_one_for_good
 
@@ -221,25 +218,6 @@ def key_apart(original):
         return note_apart(tf.bitcast(tf.bitcast(key, tf.int64) + first, tf.uint64))
 
     return _preprocess_key
-
-
-def watch_python(original):
-    """What Python draws that a step calls is the same on each replica, and in a step made again.
-
-    The first is told, for the second the generators go back.
-    """
-
-    @functools.wraps(original)
-    def _internal_py_func(func, *args, **kwargs):
-        run = replica.current()
-        if run is not None and not asked_by(sys._getframe(1), TFRUN):
-            script_state.note_python()
-            if run.tells:
-                func = same_draws.watched(func, at_script_line())
-            func = Drawn.not_by_data()(func)
-        return original(func, *args, **kwargs)
-
-    return _internal_py_func
 
 
 def begin_alike(original):

@@ -80,7 +80,8 @@ RANDOM = (
     ),
     Patch(
         targets={
-            "tensorflow.python.ops.script_ops:_internal_py_func": "random_numbers:watch_python"
+            "tensorflow.python.ops.script_ops:_internal_py_func": "python_calls:watch_python",
+            "tensorflow.python.ops.script_ops:tape_cache": "python_calls:keep_tapes_apart",
         },
         issue="`np.random` in a `tf.numpy_function` of a step draws the same on all replicas, in "
         "silence, and on from where it was when a death has cut the step off",

@@ -36,6 +36,7 @@ from tfrun.state import (
     snapshot,
 )
 from tfrun.state.callback_memory import Memory
+from tfrun.state.fit_data import FitData
 from tfrun.state.snapshot import Place, Snapshot
 from tfrun.storage.url import is_url
 
@@ -49,12 +50,11 @@ def of_fit(
     history: Any,
     callbacks: Sequence[Any],
     data: Any,
-    begun: Sequence[Any],
+    reads: FitData,
 ) -> Snapshot | None:
     """What a `fit` has returned and left; None, which is said, where that cannot be kept.
 
-    `memory` is that of its callbacks, and `begun` says how often it has begun its data, and that of
-    its validations.
+    `memory` is that of its callbacks, and `reads` knows where it stands in its data.
     """
     found = _variables(model, callbacks)
     arrays: dict[str, NDArray] = dict(
@@ -77,8 +77,9 @@ def of_fit(
         "params": {k: v for k, v in (history.params or {}).items() if isinstance(v, int)},
         **memory.kept(memory.take(callbacks), arrays),
         "random": random_state.encode(random_state.take(), arrays),
-        "begun": list(begun),
+        "begun": list(reads.stand),
         "draws": Drawn.any,
+        "orders": reads.orders(arrays),
         "position": position and [position.epoch, position.step],
     }
     return Snapshot(place=Place(), values=values, arrays=arrays)

@@ -10,6 +10,7 @@ import numpy as np
 from keras.src.backend.tensorflow import trainer
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays
+from numpy.typing import NDArray
 
 from tfrun.data import errors
 from tfrun.data.dataset import Dataset
@@ -18,7 +19,7 @@ from tfrun.data.keras import alike
 from tfrun.data.keras.fit_plan import FitPlan, Resume
 from tfrun.data.order import other_batches, repeatable
 from tfrun.job.world import world
-from tfrun.state import random_state
+from tfrun.state import plain_data, random_state
 from tfrun.state.snapshot import Snapshot
 
 Stand = list[list[int] | None]
@@ -95,6 +96,10 @@ class FitData:
 
     # -----------------------------------------------------------------------------------------
 
+    def orders(self, arrays: dict[str, NDArray]) -> Any:
+        """What it has drawn between its batches, as JSON; the arrays of that go into `arrays`."""
+        return plain_data.encode(self._plan.orders.known, arrays, "orders")
+
     @property
     def stand(self) -> Stand:
         """How often the data has been begun (`Passes.stand`): of training, of validations.
@@ -147,7 +152,7 @@ class FitData:
         if self.draws_on:
             yield
             return
-        with random_state.instead(self._random):
+        with random_state.instead(self._random), self._plan.orders.replays():
             yield
             passed = random_state.take()
         if Drawn.any and not are_equal(passed, random_state.take()):
@@ -186,6 +191,8 @@ class FitData:
     def _passing(self, kept: Snapshot, epochs: int, **more: Any) -> Resume:
         train, validation = stand_of(kept)
         Drawn.any = Drawn.any or kept.values.get("draws", False)
+        orders = plain_data.decode(kept.values.get("orders", []), kept.arrays)
+        self._plan.orders.know(orders)
 
         def after_epoch(epoch: int) -> None:
             self._validations.pass_by(self._first_epoch + epoch)
@@ -253,6 +260,7 @@ class _Validations:
         if iterator.epoch == epoch:  # this process was in it
             return
         model._maybe_symbolic_build(iterator=iterator)  # `evaluate` looks at a batch each time
+        iterator.draws_in(self._plan.orders)
         iterator.reset()
         iterator.pass_by()
         self.begins(epoch)
@@ -261,6 +269,7 @@ class _Validations:
         """The validation of an epoch begins, or was passed by."""
         if self.has_memory:
             self._plan.validation = self._model._eval_epoch_iterator
+            self._plan.validation.draws_in(self._plan.orders)
             self._plan.validation.validates_in(epoch)
 
     def goes_on(self, kept: Snapshot | None) -> None:

@@ -93,7 +93,7 @@ class FitSession(StayingSession):
         assert memory is not None
 
         def left() -> Snapshot | None:
-            read = self._data, self._reads.stand
+            read = self._data, self._reads
             return finished_calls.of_fit(memory, self._model, history, callbacks, *read)
 
         self.record(left, self._iterations(), models=[self._model])

@@ -12,7 +12,8 @@ import keras
 
 from tfrun.data import errors
 from tfrun.data.keras import feed, global_batch
-from tfrun.data.keras.fit_plan import FitPlan
+from tfrun.data.keras.fit_plan import FitPlan, of_call
+from tfrun.data.keras.python_feed import PythonEpochIterator
 from tfrun.engine import own_steps, replica, step_clock
 from tfrun.engine.agree import check_same_call, mean_over_workers, multi_worker_strategy
 from tfrun.engine.local_mode import (
@@ -228,6 +229,8 @@ def run_evaluate(original: Method, model: keras.Model, args: tuple, kwargs: dict
     of_fit: Any = getattr(model, "_eval_epoch_iterator", None)
     if inside_fit and of_fit is not None:
         of_fit.validates = True
+        if isinstance(of_fit, PythonEpochIterator):
+            of_fit.draws_in(of_call().orders)
 
     def run() -> Any:
         result, strategy = _run_loop(original, model, args, kwargs, callback_kinds.TEST_BATCH)

@@ -164,6 +164,13 @@ class InPython(keras.layers.Layer):
         return (0.1 * drawn).astype("float32")
 
 
+class Sine(keras.layers.Layer):
+    """Python that TensorFlow goes back through."""
+
+    def call(self, x):
+        return tf.ensure_shape(tf.py_function(lambda x: x * tf.sin(x), [x], tf.float32), x.shape)
+
+
 class Outside(keras.layers.Layer):
     """Draws from what no model holds, and counts in it."""
 
@@ -332,14 +339,11 @@ def drawn():
 
 
 class Slow(Numbers):
-    """In order, and in the making whenever a callback draws."""
+    """In the making whenever a callback draws, and draws itself only between two epochs."""
 
     def __getitem__(self, index):
         time.sleep(0.02)
         return super().__getitem__(index)
-
-    def on_epoch_end(self):
-        pass
 
 
 class DrawsFactor(keras.callbacks.Callback):
@@ -347,7 +351,7 @@ class DrawsFactor(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         first, *others = self.model.get_weights()
-        self.model.set_weights([first * (1 + 0.01 * np.random.rand()), *others])
+        self.model.set_weights([first * (1 + 0.01 * np.random.rand() * random.random()), *others])
 
 
 class Noisy(Numbers):
@@ -403,8 +407,8 @@ def data():
             return drawn(), {"steps_per_epoch": STEPS, "validation_steps": 2}, drawn()
         case "drawn pydataset":
             return Noisy(), {}, Noisy()
-        case "drawn besides":
-            return Slow(), {}, VALID
+        case "drawn besides" | "in python besides":
+            return Slow(), {}, Slow()
         case "pydataset":
             return Numbers(), {}, VALID
     return (X, Y), {"batch_size": BATCH}, VALID
@@ -421,8 +425,10 @@ def model_of():
         hidden = keras.layers.Dropout(0.3)(keras.layers.BatchNormalization()(hidden))
     if OUTSIDE:
         hidden = Outside()(hidden)
-    if KIND == "in python":
+    if KIND.startswith("in python"):
         hidden = InPython()(hidden)
+    if KIND == "in python besides":  # a sum in the midst of the step: it has two calls before it
+        hidden = keras.layers.BatchNormalization(synchronized=True)(Sine()(hidden))
     if KIND == "noise":
         hidden = Noise()(hidden)
     cls = OwnStep if KIND == "own step" else keras.Model

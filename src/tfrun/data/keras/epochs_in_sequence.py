@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfrun.data import drawn_orders
 from tfrun.data.global_random import Drawn
 from tfrun.data.keras import division
 from tfrun.data.keras.fit_plan import FitPlan, Passes, Resume
@@ -54,6 +55,9 @@ class EpochsInSequence(PythonEpochIterator):
         self._asked: list[Execution] = []  # what it was, as far as that may be given again
         self._pieces: division.AllPieces | None = None  # of it
         self._is_complete = True
+        # What the data's hooks have left of generators; None: its end has not come yet.
+        self._of_reset: list[Any] = []
+        self._of_end: list[Any] | None = None
         self._keeps = self._is_too_much = self._again = self._is_rehearsed = False
         super().__init__(*args, **kwargs)
 
@@ -76,19 +80,28 @@ class EpochsInSequence(PythonEpochIterator):
         for execution in self._open:  # which is not to be closed with this
             self._asked.append(execution)
             yield execution
+        if self._of_end is None:
+            self._of_end = self._drawn_by_hook()
+        else:  # it has come before
+            drawn_orders.give(self._of_end)
+
+    def _drawn_by_hook(self) -> list[Any]:
+        return self.data_adapter.orders.left if self.has_hooks else []
 
     def reset(self) -> None:
         if self._again:  # what has been begun is given again; and this has been done
             self._again = self._at >= 0
+            drawn_orders.give(self._of_reset)
             return
         super().reset()
+        self._of_reset = self._drawn_by_hook()
         self._at, self._open, self._is_complete = -1, iter(()), True
         self.forget()
 
     def _begin(self) -> None:
         self._at += 1
         self.forget()
-        self._is_complete = False
+        self._is_complete, self._of_end = False, None
         self._open = super()._enumerate_iterator()
 
     def _get_iterator(self):

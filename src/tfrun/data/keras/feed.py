@@ -93,11 +93,13 @@ class FeedEpochIterator(EpochsInSequence):
         trained_on = contextlib.nullcontext() if self._training else ledger.not_trained_on()
         with trained_on, division.among(among):
             super().__init__(distribute_strategy, *args, **kwargs)
+        self.draws_in(plan.orders)
         plan.drawn, self._plan = self.drawn, plan
 
     def _goes_on_in(self, plan: FitPlan) -> None:
         """The same call goes on in another round, in this process."""
         plan.reads_on, plan.iterator, plan.drawn, self._plan = None, self, self.drawn, plan
+        self.draws_in(plan.orders)
         self._resume, self._pace = plan.resume or Resume(), plan.pace
         self.goes_on = True
 

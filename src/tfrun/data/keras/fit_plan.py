@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tfrun.data.drawn_orders import DrawnOrders
 from tfrun.data.global_random import Drawn
 from tfrun.data.keras import plain_pipelines
 from tfrun.data.order import repeatable
@@ -143,6 +144,7 @@ class FitPlan:
         strategy and the options that Keras passes to its own; None for other models than that.
       iterator: the epoch iterator of the training data, once Keras has made it.
       drawn: what its batches have drawn from the global random generators.
+      orders: what it and its validation data draw between batches.
       ran_out: the newest step has got no batch, or has not come to its end yet.
       sketches: of the arrays that it is given, see data/keras/alike.py; None for nothing known.
       exact: the `tfrun.Dataset` that its arrays have been made, which is the same one where the
@@ -163,6 +165,7 @@ class FitPlan:
     make_iterator: Callable[[Any, dict[str, Any]], Any] | None = None
     iterator: Any = None
     drawn: Drawn = field(default_factory=Drawn)
+    orders: DrawnOrders = field(default_factory=DrawnOrders)
     ran_out: bool = False
     sketches: tuple[Any, Any] | None = None
     exact: Any = None
@@ -175,6 +178,7 @@ class FitPlan:
     def again(self, plan: FitPlan) -> None:
         """Makes `plan` one by which the same call goes on in another round, in this process."""
         plan.exact, plan.begins, plan.validation = self.exact, self.begins, self.validation
+        plan.orders = self.orders
         iterator = self.iterator or self.reads_on
         if iterator is not None and not iterator.is_exact:
             plan.reads_on, plan.passes, plan.drawn = iterator, self.passes, self.drawn

@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,6 +27,8 @@ from keras.src.trainers.data_adapters.py_dataset_adapter import (
 )
 
 from tfrun.data.order.shards import share
+
+Draws = Callable[[], AbstractContextManager[None]]
 
 SETTLE_SECONDS = 10.0  # for a generator to finish the batch that it is making
 
@@ -53,8 +56,12 @@ class Batches:
         """Has the next epoch begin them anew, instead of going on."""
         raise NotImplementedError
 
-    def prepare(self) -> None:
-        """An epoch's first batch is about to be read. Called by the main thread."""
+    def prepare(self, draws: Draws) -> None:
+        """An epoch's first batch is about to be read. Called by the main thread.
+
+        Args:
+          draws: a context in which an order may be drawn.
+        """
 
     def take(self, limit: int | None) -> Iterator[Any]:
         """Yields an epoch's batches: so many, or all there are. Called by another thread."""
@@ -171,13 +178,14 @@ class PyDatasetBatches(Batches):
     def begin(self) -> None:
         self._is_begun, self._next = False, 0
 
-    def prepare(self) -> None:
+    def prepare(self, draws: Draws) -> None:
         if self._is_begun:
             return
         count = self._dataset.num_batches
         self._order = None if count is None else list(range(count))
         if self._shuffle and self._order is not None:
-            random.shuffle(self._order)
+            with draws():
+                random.shuffle(self._order)
         self._is_begun = True
 
     def take(self, limit: int | None) -> Iterator[Any]:
@@ -219,9 +227,10 @@ class LoaderBatches(Batches):
     def begin(self) -> None:
         self._batches = None
 
-    def prepare(self) -> None:
+    def prepare(self, draws: Draws) -> None:
         if self._batches is None:
-            self._batches = self._make()
+            with draws():
+                self._batches = self._make()
 
     def take(self, limit: int | None) -> Iterator[Any]:
         return itertools.islice(self._batches or iter(()), limit)

@@ -20,6 +20,7 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
+from tfrun.data.drawn_orders import DrawnOrders
 from tfrun.data.global_random import Drawn
 from tfrun.data.keras import division
 from tfrun.data.keras.python_batches import (
@@ -92,10 +93,14 @@ class FeedAdapter(DataAdapter):
       feed: what is iterated over.
       sizes: tells `num_batches` and `batch_size`; None for what nobody knows.
       hooks: a `PyDataset`, whose hooks are called as Keras calls them; None for other data.
+
+    Attributes:
+      orders: what the data draws between its batches.
     """
 
     def __init__(self, feed: Any, sizes: Any, hooks: Any = None) -> None:
         self.feed, self._sizes, self._hooks = feed, sizes, hooks
+        self.orders = DrawnOrders()
 
     @property
     def has_hooks(self) -> bool:
@@ -115,11 +120,13 @@ class FeedAdapter(DataAdapter):
 
     def on_epoch_begin(self) -> None:
         if self._hooks is not None:
-            self._hooks.on_epoch_begin()
+            with self.orders.draws():
+                self._hooks.on_epoch_begin()
 
     def on_epoch_end(self) -> None:
         if self._hooks is not None:
-            self._hooks.on_epoch_end()
+            with self.orders.draws():
+                self._hooks.on_epoch_end()
 
 
 def adapter_of(options: Mapping[str, Any], strategy: Any) -> FeedAdapter | None:
@@ -188,7 +195,7 @@ class PythonEpochIterator(trainer.TFEpochIterator):
         if self._current_iterator is not None:
             self._current_iterator = feed.goes_on()
         for begin, end, iterator in super()._enumerate_iterator():
-            feed.batches.prepare()
+            feed.batches.prepare(self.data_adapter.orders.draws)
             feed.drawn.takes(begin)
             feed.batches.taken += end + 1 - begin
             yield begin, end, iterator
@@ -202,6 +209,11 @@ class PythonEpochIterator(trainer.TFEpochIterator):
             steps = self._python.batches.taken
             self._python.batches.settle()
         self.drawn.ends(steps)
+
+    def draws_in(self, orders: DrawnOrders) -> None:
+        """What the data draws between its batches is one of these from now on."""
+        if isinstance(self.data_adapter, FeedAdapter):
+            self.data_adapter.orders = orders
 
     @property
     def has_hooks(self) -> bool:
