@@ -50,7 +50,8 @@ class DrawnOrders:
         else:
             self.known = [one for one in self.known if one[0] != number]
         before, self.left = global_random.take(), []
-        yield
+        with global_random.Drawn.now.not_by_batches():
+            yield
         for which, after in enumerate(global_random.take()):
             held, earlier = before[which], self._left[which]
             if hold_equal(held, after):

@@ -226,6 +226,17 @@ class Drawn:
                 here._ends(function)
 
     @contextmanager
+    def not_by_batches(self) -> Iterator[None]:
+        """While it lasts, something else draws in the main thread, as callbacks do."""
+        with self._lock:
+            self._begins("callbacks")
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._ends("callbacks")
+
+    @contextmanager
     def put_back(self) -> Iterator[None]:
         """While it lasts, the generators are given what they held before: nobody draws that."""
         with self._lock:
