@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfrun.data import global_random
 from tfrun.data.global_random import Drawn
+from tfrun.state import random_state
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +25,67 @@ def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     np.random.seed(1)
     yield
     global_random.give(before)
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No generators of the script's are known yet."""
+    for name in ("_own", "_first", "_later"):
+        monkeypatch.setattr(global_random, name, {})
+
+
+MADE = {
+    "numpy's": lambda: np.random.default_rng(4),
+    "numpy's older": lambda: np.random.RandomState(4),
+    "Philox": lambda: np.random.Generator(np.random.Philox(4)),
+    "python's": lambda: random.Random(4),
+}
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_generators_of_the_script_go_on_as_the_global_ones(own, kind):
+    generator, without = MADE[kind](), global_random.take()
+    global_random.know("mine", generator)
+    global_random.know("mine again", generator)
+    before = global_random.take()
+    assert global_random.are_equal(before, global_random.take())
+    assert global_random.are_equal(before, without) and len(before) == len(without) + 1
+    expected = float(generator.normal() if hasattr(generator, "normal") else generator.random())
+    after = global_random.take()
+    assert not global_random.are_equal(before, after)
+    # Also by a state of when it was not known yet: it held what it held first.
+    for state in (before, without):
+        global_random.give(state)
+        drawn = generator.normal() if hasattr(generator, "normal") else generator.random()
+        assert float(drawn) == expected and global_random.are_equal(after, global_random.take())
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_one_that_comes_to_be_known_later_goes_on_from_what_was_kept(own, kind, monkeypatch):
+    first, arrays = MADE[kind](), dict[str, np.ndarray]()
+    global_random.know("mine", first)
+    first.random() if hasattr(first, "random") else first.rand()
+    kept = random_state.encode(global_random.take(), arrays)
+    monkeypatch.setattr(global_random, "_own", {})  # a worker that starts again
+    monkeypatch.setattr(global_random, "_first", {})
+    random_state.put_back(kept, arrays)
+    with random_state.instead(global_random.take()[:3]):
+        pass
+    again = MADE[kind]()
+    global_random.know("mine", again)
+    assert global_random.take()[3].keys() == {"mine"}
+    draws = [one.random() if hasattr(one, "random") else one.rand() for one in (first, again)]
+    assert draws[0] == draws[1]
+
+
+def test_two_of_one_name_are_kept_apart(own):
+    one, other = random.Random(1), random.Random(2)
+    global_random.know("mine", one)
+    global_random.know("mine", other)
+    state = global_random.take()
+    drawn = one.random(), other.random()
+    global_random.give(state)
+    assert (one.random(), other.random()) == drawn
 
 
 def numbers() -> Iterator[tuple[float, float]]:

@@ -1,7 +1,8 @@
-"""The global random generators: what they hold, and what data that is made ahead has drawn.
+"""The random generators that all share: what they hold, and what data made ahead has drawn.
 
-They are Python's, numpy's, and that which gives TensorFlow's `tf.random.…` its seeds outside of
-functions: in a callback, or in a generator.
+They are Python's global one, numpy's, that which gives TensorFlow's `tf.random.…` its seeds outside
+of functions (in a callback, or in a generator), and those of the script's own that its step draws
+from, or its callbacks.
 
 A script's generator may draw from them. TensorFlow runs it some batches ahead of the step that
 trains, another number of them on each worker, so what the generators hold now is not what the
@@ -22,28 +23,62 @@ from typing import Any, ClassVar
 import numpy as np
 from tensorflow.python.eager import context
 
+from tfrun.data.generator_states import goes_on, held_by
+
 State = tuple[Any, ...]  # of each; a state of an earlier version may lack the last ones
+
+_own: dict[str, Any] = {}  # the script's, as far as they are known, by names
+_first: dict[str, Any] = {}  # what these held when they came to be known
+_later: dict[str, Any] = {}  # what others are to hold then
+
+
+def know(name: str, generator: Any) -> None:
+    """From now on this generator of the script's is one of them.
+
+    Args:
+      name: the same in each run of the script.
+      generator: of one of `GENERATORS`.
+    """
+    if is_known(generator):
+        return
+    while name in _own:
+        name += "'"
+    _own[name], _first[name] = generator, held_by(generator)
+    if name in _later:
+        goes_on(generator, _later.pop(name))
+
+
+def is_known(generator: Any) -> bool:
+    """Whether it is one of them."""
+    return any(one is generator for one in _own.values())
 
 
 def take() -> State:
     """What the generators hold now."""
     python, numpy = random.getstate(), np.random.get_state()
     seeds = _seeds_of_tensorflow()
-    return (python, numpy) if seeds is None else (python, numpy, seeds.getstate())
+    state = (python, numpy, None if seeds is None else seeds.getstate())
+    if not (_own or _later):
+        return state
+    return *state, {**_later, **{name: held_by(one) for name, one in _own.items()}}
 
 
 def give(state: State) -> None:
     """Has the generators go on from `state`."""
-    python, numpy, *rest = state
+    python, numpy, of_tensorflow, own = *state, *(None, {})[len(state) - 2 :]
     with Drawn.now.put_back():
         random.setstate(python)
         np.random.set_state(numpy)
         seeds = _seeds_of_tensorflow()
-        if rest and seeds is not None and seeds.getstate() != rest[0]:
-            seeds.setstate(rest[0])
+        if seeds is not None and of_tensorflow not in (None, seeds.getstate()):
+            seeds.setstate(of_tensorflow)
             # An op that has drawn by one of these seeds would go on from there: as in `set_seed`.
             eager: Any = context.context()
             eager.clear_kernel_cache()
+        # One that was not known yet when the state was taken held what it held at first.
+        for name, one in _own.items():
+            goes_on(one, own.get(name, _first[name]))
+        _later.update({name: held for name, held in own.items() if name not in _own})
 
 
 def are_equal(one: State, other: State) -> bool:
@@ -52,11 +87,13 @@ def are_equal(one: State, other: State) -> bool:
 
 
 def hold_equal(one: Any, other: Any) -> bool:
-    """The same of a single one of them."""
-    if isinstance(one, dict):  # of numpy, where the script has put a generator of another kind
-        return repr(one) == repr(other)
-    if isinstance(one[0], str):  # of numpy
-        return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+    """The same of a single one of them, or of all of the script's that both know."""
+    if isinstance(one, dict):
+        return all(hold_equal(one[key], other[key]) for key in one.keys() & other.keys())
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    if type(one) is tuple and any(isinstance(part, np.ndarray) for part in one):
+        return all(map(hold_equal, one, other))
     return one == other
 
 
@@ -272,7 +309,7 @@ class Drawn:
             return
         if not self._overlaps:
             if len(self._ran) == 1 or not drawn:
-                self._draw.update((each, drawn or self._draw.get(each, False)) for each in functions)
+                self._draw |= {each: drawn or self._draw.get(each, False) for each in functions}
         elif drawn and all(map(self._is_idle, self._ran)):
             self._has_drawn, drawn = True, False
         Drawn.by_steps = Drawn.by_steps or (drawn and not self.draws)

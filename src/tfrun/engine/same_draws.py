@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import functools
 import logging
-import random
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tfrun.data import global_random
 from tfrun.engine import replica, step_graph
 from tfrun.engine.loss_reader import Op
 from tfrun.engine.losses import Losses
@@ -66,7 +66,8 @@ def watched(function: Callable[..., Any], where: str) -> Callable[..., Any]:
             return function(*args)
         before = _states()
         result = function(*args)
-        if _states() != before and any(np.prod(np.shape(v)) > 1 for v in tf.nest.flatten(result)):
+        is_one = all(np.prod(np.shape(value)) <= 1 for value in tf.nest.flatten(result))
+        if not (is_one or global_random.are_equal(_states(), before)):
             told = True
             _say(
                 where,
@@ -78,10 +79,10 @@ def watched(function: Callable[..., Any], where: str) -> Callable[..., Any]:
     return call
 
 
-def _states() -> tuple[Any, ...]:
-    """What changes when Python's or numpy's global generator draws."""
-    name, words, *rest = np.random.get_state(legacy=True)
-    return name, np.asarray(words).tobytes(), *rest, random.getstate()
+def _states() -> global_random.State:
+    """What changes when one draws of the generators that Python code uses."""
+    python, numpy, _, *own = global_random.take()
+    return python, numpy, *own
 
 
 def _say(where: str, how: str) -> None:

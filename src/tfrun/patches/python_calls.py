@@ -14,8 +14,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfrun.data import global_random
 from tfrun.data.global_random import Drawn
-from tfrun.engine import replica, same_draws, script_state
+from tfrun.engine import replica, same_draws, script_generators, script_state
 from tfrun.engine.script_lines import TFRUN, asked_by, at_script_line
 
 
@@ -45,6 +46,8 @@ def watch_python(original):
         ours = asked_by(sys._getframe(1), TFRUN) and not kwargs.get("is_grad_func")
         if run is not None and not ours:
             script_state.note_python()
+            for name, generator in script_generators.of_function(func).items():
+                global_random.know(f"step/{name}", generator)
             if run.tells:
                 func = same_draws.watched(func, at_script_line())
             func = Drawn.not_by_data(object())(func)

@@ -22,7 +22,9 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from tfrun.data import global_random
 from tfrun.data.dataset import Dataset
+from tfrun.data.generator_states import GENERATORS
 from tfrun.job.world import has_asked, world
 from tfrun.state import kept_outside, plain_data
 from tfrun.state.callback_state import NOT_STATE, STATELESS, One, every, says_itself
@@ -161,7 +163,7 @@ class Memory:
         elif (
             place.assigned
             or (place.changes and isinstance(value, _CHANGEABLE))
-            or isinstance(value, plain_data.GENERATORS)
+            or (isinstance(value, GENERATORS) and not global_random.is_known(value))
         ):
             there.values[name] = value, place.put
 

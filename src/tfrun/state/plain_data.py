@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfrun.data.generator_states import GENERATORS, goes_on, held_by
 from tfrun.process.sending import is_installed
 
 SMALL = 1 << 20  # bytes of an array of which a copy is kept, as it is now
@@ -40,7 +41,6 @@ _OF_PARTS += (datetime.timezone, fractions.Fraction)
 # What a class of the script's own may inherit from, for its objects to be nothing but attributes.
 _PLAIN_BASES = {"builtins.object", "abc.ABC", "typing.Generic", "typing.Protocol"}
 _PLAIN_BASES |= {"types.SimpleNamespace", "argparse._AttributeHolder", "argparse.Namespace"}
-GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 
 
 def encode(value: Any, arrays: dict[str, NDArray], name: str, inside: tuple[Any, ...] = ()) -> Any:
@@ -100,7 +100,7 @@ def encode(value: Any, arrays: dict[str, NDArray], name: str, inside: tuple[Any,
     if isinstance(value, _OF_PARTS):
         return {"made": [_class_name(value), encode(_parts(value), arrays, name)]}
     if type(value) in GENERATORS:
-        return {"generator": [kind, encode(_drawn(value), arrays, name)]}
+        return {"generator": [kind, encode(held_by(value), arrays, name)]}
     if isinstance(value, _NAMED) and _called(where := _name_of(value)) is value:
         return {"named": where}
     if not is_own(value) or len(inside) > _MOST_INSIDE or any(one is value for one in inside):
@@ -236,8 +236,8 @@ def restored(
             return old
         case {"generator": [kind, drawn]} if generators and type(old).__name__ == kind:
             state = decode(drawn, arrays)
-            if kind == "Random" or _drawn(old)["bit_generator"] == state["bit_generator"]:
-                return _goes_on(old, state)
+            if kind == "Random" or held_by(old)["bit_generator"] == state["bit_generator"]:
+                return goes_on(old, state)
     new = decode(value, arrays)
     if type(old) is type(new):
         if isinstance(new, set | deque | defaultdict | Counter | OrderedDict):
@@ -300,29 +300,9 @@ def _called(where: str) -> Any:
     return None
 
 
-def _drawn(generator: Any) -> Any:
-    """What a random generator has come to."""
-    if isinstance(generator, np.random.Generator):
-        return generator.bit_generator.state
-    if isinstance(generator, np.random.RandomState):
-        return generator.get_state(legacy=False)
-    return generator.getstate()
-
-
-def _goes_on(generator: Any, drawn: Any) -> Any:
-    """Has a random generator draw as another one of its kind would from here on."""
-    if isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = drawn
-    elif isinstance(generator, np.random.RandomState):
-        generator.set_state(drawn)
-    else:
-        generator.setstate(drawn)
-    return generator
-
-
 def _generator(kind: str, drawn: Any) -> Any:
     """One that draws as another one would from here on; the other may be the data's too."""
     if kind == "Random":
-        return _goes_on(random.Random(), drawn)
+        return goes_on(random.Random(), drawn)
     bits = getattr(np.random, drawn["bit_generator"])()
-    return _goes_on(getattr(np.random, kind)(bits), drawn)
+    return goes_on(getattr(np.random, kind)(bits), drawn)

@@ -149,8 +149,15 @@ class Noise(keras.layers.Layer):
         return x + 0.1 * keras.random.normal(keras.ops.shape(x)) if training else x
 
 
+OWN = random.Random(6)
+
+
 class InPython(keras.layers.Layer):
-    """Noise that Python draws in the step, from its own generators."""
+    """Noise that Python draws in the step, from its own generators and the script's."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = np.random.default_rng(5)
 
     def call(self, x, training=None):
         if not training:
@@ -158,9 +165,9 @@ class InPython(keras.layers.Layer):
         noise = tf.numpy_function(self.draw, [x], tf.float32)
         return x + tf.ensure_shape(noise, x.shape)
 
-    @staticmethod
-    def draw(like):
+    def draw(self, like):
         drawn = np.random.normal(size=like.shape) + random.random()
+        drawn += self.numbers.normal(size=like.shape) + OWN.random()
         return (0.1 * drawn).astype("float32")
 
 
