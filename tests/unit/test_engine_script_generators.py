@@ -40,10 +40,10 @@ class Noise:
 
 class Called:
     def __init__(self) -> None:
-        self.noise = Noise()
+        self.inside = Noise()
 
     def __call__(self) -> float:
-        return self.noise.draw()
+        return self.inside.draw()
 
 
 class Inner:
@@ -101,7 +101,7 @@ CELL = of_cell()
         (noise.of_method, [noise.own]),
         (noise.of_inner, [noise.inner._generator]),
         (noise.of_none, [GLOBAL]),
-        (called, [called.noise.own]),
+        (called, [called.inside.own]),
         (functools.wraps(of_global)(lambda: of_global()), [GLOBAL]),
         (np.add, []),
         (len, []),
