@@ -26,15 +26,20 @@ def of_function(function: Any) -> dict[str, Any]:
     Args:
       function: of the script's.
     """
+    return {name: value for name, value in reached(function) if type(value) in GENERATORS}
+
+
+def reached(function: Any) -> list[tuple[str, Any]]:
+    """What the code of a function may use, and what that uses, by name."""
     names: set[str] = set()
     while True:  # what code names tells which attributes are looked at
         known = len(names)
-        found = dict(_generators(function, names))
+        found = list(_reached(function, names))
         if len(names) == known:
             return found
 
 
-def _generators(function: Any, names: set[str]) -> Iterator[tuple[str, Any]]:
+def _reached(function: Any, names: set[str]) -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
     left = [(getattr(function, "__qualname__", type(function).__qualname__), function)]
     while left and len(seen) < _MOST:
@@ -42,10 +47,9 @@ def _generators(function: Any, names: set[str]) -> Iterator[tuple[str, Any]]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if type(value) in GENERATORS:
-            yield where, value
-            continue
-        left += reversed(list(_parts(where, value, names)))
+        yield where, value
+        if type(value) not in GENERATORS:
+            left += reversed(list(_parts(where, value, names)))
 
 
 def _parts(where: str, value: Any, names: set[str]) -> Iterator[tuple[str, Any]]:

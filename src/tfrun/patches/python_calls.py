@@ -16,7 +16,13 @@ import tensorflow as tf
 
 from tfrun.data import global_random
 from tfrun.data.global_random import Drawn
-from tfrun.engine import replica, same_draws, script_generators, script_state
+from tfrun.engine import (
+    python_counts,
+    replica,
+    same_draws,
+    script_generators,
+    script_state,
+)
 from tfrun.engine.script_lines import TFRUN, asked_by, at_script_line
 
 
@@ -49,7 +55,9 @@ def watch_python(original):
             for name, generator in script_generators.of_function(func).items():
                 global_random.know(f"step/{name}", generator)
             if run.tells:
-                func = same_draws.watched(func, at_script_line())
+                where = at_script_line()
+                python_counts.tell(func, where)
+                func = same_draws.watched(func, where)
             func = Drawn.not_by_data(object())(func)
             if not tf.executing_eagerly():
                 turns = replica.turns_of(run.context.strategy)
