@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tfrun.data import global_random
-from tfrun.data.drawn_orders import DrawnOrders
+from tfrun.data.drawn_orders import DrawnOrders, give
 from tfrun.state import plain_data
 
 Draw = Callable[[], object]
@@ -73,6 +73,24 @@ def test_nothing_is_kept_where_nobody_else_draws(data):
     drawn = DrawnOrders()
     orders(drawn, [DRAWS[data]] * 6, NOBODY)
     assert not drawn.known
+
+
+def test_generators_of_the_script_may_come_to_be_known_in_between(monkeypatch):
+    for name in ("_own", "_first", "_later"):
+        monkeypatch.setattr(global_random, name, {})
+    one, other = random.Random(1), random.Random(2)
+    drawn = DrawnOrders()
+    global_random.know("one", one)
+    with drawn.draws():
+        one.random()
+    assert [each[:2] for each in drawn.known] == [(0, global_random.OF_SCRIPT)]
+    left, now = drawn.left, one.getstate()
+    global_random.know("other", other)
+    other.random()
+    there = other.getstate()
+    one.random()
+    give(left)
+    assert one.getstate() == now and other.getstate() == there
 
 
 def test_what_is_drawn_anew_takes_the_place_of_what_an_earlier_run_knew():

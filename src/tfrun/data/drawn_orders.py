@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from tfrun.data import global_random
-from tfrun.data.global_random import hold_equal
+from tfrun.data.global_random import OF_SCRIPT, hold_equal
 
-Drawn = tuple[int, int, Any]  # see `DrawnOrders.known`
+Known = tuple[int, int, Any]  # see `DrawnOrders.known`
 
 
 class DrawnOrders:
@@ -30,13 +30,14 @@ class DrawnOrders:
     """
 
     def __init__(self) -> None:
-        self.known: list[Drawn] = []
+        self.known: list[Known] = []
         self.left: list[tuple[int, Any]] = []
         self._number = 0  # of the next one
-        self._left = list(global_random.take())  # by the last one that drew from each generator
+        # By the last one that drew from each generator.
+        self._left: dict[int, Any] = dict(enumerate(global_random.take()))
         self._replays = False
 
-    def know(self, known: list[Drawn]) -> None:
+    def know(self, known: list[Known]) -> None:
         """Takes over what another process has known, or this script's earlier run."""
         theirs = {number for number, _, _ in known}
         self.known = [*(one for one in self.known if one[0] not in theirs), *known]
@@ -52,13 +53,13 @@ class DrawnOrders:
         before, self.left = global_random.take(), []
         with global_random.Drawn.now.not_by_batches():
             yield
-        for which, after in enumerate(global_random.take()):
-            held, earlier = before[which], self._left[which]
+        for which, (held, after) in enumerate(zip(before, global_random.take(), strict=False)):
             if hold_equal(held, after):
                 continue
+            goes_on = which in self._left and hold_equal(held, self._left[which])
             self._left[which] = after
             self.left.append((which, after))
-            if not (self._replays or hold_equal(held, earlier)):
+            if not (self._replays or goes_on):
                 self.known.append((number, which, _smaller(held)))
 
     @contextmanager
@@ -76,7 +77,7 @@ def give(held: list[tuple[int, Any]]) -> None:
     state = list(global_random.take())
     for which, what in held:
         if which < len(state):
-            state[which] = what
+            state[which] = {**state[which], **what} if which == OF_SCRIPT else what
     if held:
         global_random.give(tuple(state))
 

@@ -26,6 +26,7 @@ from tensorflow.python.eager import context
 from tfrun.data.generator_states import goes_on, held_by
 
 State = tuple[Any, ...]  # of each; a state of an earlier version may lack the last ones
+OF_SCRIPT = 3  # where a state has those of the script's own, if any are known, by their names
 
 _own: dict[str, Any] = {}  # the script's, as far as they are known, by names
 _first: dict[str, Any] = {}  # what these held when they came to be known
