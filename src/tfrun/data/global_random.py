@@ -66,7 +66,9 @@ def take() -> State:
 
 def give(state: State) -> None:
     """Has the generators go on from `state`."""
-    python, numpy, of_tensorflow, own = *state, *(None, {})[len(state) - 2 :]
+    python, numpy, *rest = state
+    of_tensorflow = rest[0] if rest else None
+    own: dict[str, Any] = rest[1] if len(rest) > 1 else {}
     with Drawn.now.put_back():
         random.setstate(python)
         np.random.set_state(numpy)

@@ -86,7 +86,7 @@ class EpochsInSequence(PythonEpochIterator):
             drawn_orders.give(self._of_end)
 
     def _drawn_by_hook(self) -> list[Any]:
-        return self.data_adapter.orders.left if self.has_hooks else []
+        return self.orders.left if self.has_hooks else []
 
     def reset(self) -> None:
         if self._again:  # what has been begun is given again; and this has been done

@@ -171,6 +171,7 @@ class PythonEpochIterator(trainer.TFEpochIterator):
 
     Attributes:
       drawn: what its batches have drawn from the global random generators, if Python makes them.
+      orders: what is drawn between them.
     """
 
     def __init__(self, distribute_strategy=None, *args: Any, **kwargs: Any) -> None:
@@ -181,6 +182,7 @@ class PythonEpochIterator(trainer.TFEpochIterator):
         if made is not None:
             kwargs = {**kwargs, "x": made, "class_weight": None, "shuffle": False}
         super().__init__(distribute_strategy, *args, **kwargs)
+        self.draws_in(DrawnOrders())
         if self._python is not None and self.steps_per_epoch:
             # Keras goes over the end of an epoch to make its last execution a whole one.
             executions = -(-self.steps_per_epoch // self.steps_per_execution)
@@ -195,7 +197,7 @@ class PythonEpochIterator(trainer.TFEpochIterator):
         if self._current_iterator is not None:
             self._current_iterator = feed.goes_on()
         for begin, end, iterator in super()._enumerate_iterator():
-            feed.batches.prepare(self.data_adapter.orders.draws)
+            feed.batches.prepare(self.orders.draws)
             feed.drawn.takes(begin)
             feed.batches.taken += end + 1 - begin
             yield begin, end, iterator
@@ -212,6 +214,7 @@ class PythonEpochIterator(trainer.TFEpochIterator):
 
     def draws_in(self, orders: DrawnOrders) -> None:
         """What the data draws between its batches is one of these from now on."""
+        self.orders = orders
         if isinstance(self.data_adapter, FeedAdapter):
             self.data_adapter.orders = orders
 
