@@ -160,12 +160,10 @@ class Memory:
                     assigned, changes = key in self._reach.attributes, key in self._reach.names
                     own = Reached(place.get, put, assigned, changes)
                     self._find(there, f"{name}.{key}", item, own)
-        elif (
-            place.assigned
-            or (place.changes and isinstance(value, _CHANGEABLE))
-            or (isinstance(value, GENERATORS) and not global_random.is_known(value))
-        ):
+        elif place.assigned or (place.changes and isinstance(value, _CHANGEABLE)):
             there.values[name] = value, place.put
+        elif isinstance(value, GENERATORS):  # which others may draw from as well
+            global_random.know(f"callbacks/{name}", value)
 
     def kept(self, taken: Taken, arrays: dict[str, NDArray]) -> dict[str, Any]:
         """Returns as JSON what another process needs; arrays go into `arrays`.

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any
 
+from tfrun.data import global_random
+from tfrun.data.generator_states import GENERATORS
 from tfrun.engine.script_lines import script_frame
 from tfrun.state.held_values import Held, as_now, is_large
 
@@ -42,6 +44,10 @@ class _OfCall:
     def __init__(self, frame: FrameType) -> None:
         self.frame = frame
         self._names = carried(frame.f_code, frame.f_lasti)
+        for name in sorted(self._names):
+            value = frame.f_locals.get(name, frame.f_globals.get(name))
+            if isinstance(value, GENERATORS):  # goes on as the global ones do
+                global_random.know(f"{frame.f_code.co_name}/{name}", value)
         self._first = self._seen()
 
     def changed(self) -> Iterator[str]:
@@ -50,7 +56,11 @@ class _OfCall:
 
     def _seen(self) -> dict[str, Any]:
         there = self.frame.f_locals if self._names else {}
-        return {name: _seen(there[name]) for name in self._names if name in there}
+        return {
+            name: _seen(there[name])
+            for name in self._names
+            if name in there and not isinstance(there[name], GENERATORS)
+        }
 
 
 def _seen(value: Any) -> Any:

@@ -149,7 +149,7 @@ class Noise(keras.layers.Layer):
         return x + 0.1 * keras.random.normal(keras.ops.shape(x)) if training else x
 
 
-OWN = random.Random(6)
+OWN, SHARED = random.Random(6), np.random.default_rng(7)
 
 
 class InPython(keras.layers.Layer):
@@ -352,13 +352,18 @@ class Slow(Numbers):
         time.sleep(0.02)
         return super().__getitem__(index)
 
+    def on_epoch_end(self):
+        super().on_epoch_end()
+        SHARED.shuffle(self.order)
+
 
 class DrawsFactor(keras.callbacks.Callback):
     """Changes weights by what it draws, while data is made that draws nothing."""
 
     def on_train_batch_end(self, batch, logs=None):
+        drawn = np.random.rand() * random.random() * SHARED.random()
         first, *others = self.model.get_weights()
-        self.model.set_weights([first * (1 + 0.01 * np.random.rand() * random.random()), *others])
+        self.model.set_weights([first * (1 + 0.01 * drawn), *others])
 
 
 class Noisy(Numbers):
@@ -534,6 +539,7 @@ def loop(model):
         strategy.run(lambda x, y: right.update_state(y, model(x)), batch)
 
     state, rights = tfrun.TrainState(model=model, optimizer=optimizer, metrics=mean), []
+    rates = np.random.default_rng(8)
     for epoch in range(state.epoch, EPOCHS):
         for batch in state.steps(made, epochs=epoch + 1):
             where.epoch, where.step = state.epoch, state.step_in_epoch
@@ -541,6 +547,8 @@ def loop(model):
             batch = prepared(batch)
             if IN_PLACE:
                 where.in_step()
+            if KIND == "loop, seeds":
+                optimizer.learning_rate.assign(0.02 * rates.uniform(0.9, 1.1) * SHARED.random())
             step(batch)
             where.at(f"batch_end:{where.step}")
             if where.step == STEPS - 1:
