@@ -69,13 +69,28 @@ def test_one_that_comes_to_be_known_later_goes_on_from_what_was_kept(own, kind, 
     monkeypatch.setattr(global_random, "_own", {})  # a worker that starts again
     monkeypatch.setattr(global_random, "_first", {})
     random_state.put_back(kept, arrays)
-    with random_state.instead(global_random.take()[:3]):
-        pass
+    now = global_random.take()
+    global_random.give(now[:3])
+    global_random.give(now)
     again = MADE[kind]()
     global_random.know("mine", again)
     assert global_random.take()[3].keys() == {"mine"}
     draws = [one.random() if hasattr(one, "random") else one.rand() for one in (first, again)]
     assert draws[0] == draws[1]
+
+
+@pytest.mark.parametrize("besides", [{0}, {1}, {3}, {0, 3}, set()])
+def test_some_stay_where_they_are(own, besides):
+    generator = random.Random(4)
+    global_random.know("mine", generator)
+    state = global_random.take()
+    random.random(), np.random.rand(), generator.random()
+    after = global_random.take()
+    global_random.give_but(state, besides)
+    now = global_random.take()
+    for which in (0, 1, 3):
+        is_as = after if which in besides else state
+        assert global_random.hold_equal(now[which], is_as[which])
 
 
 def test_two_of_one_name_are_kept_apart(own):

@@ -16,7 +16,7 @@ import random
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -28,6 +28,7 @@ from tfrun.data.generator_states import goes_on, held_by
 State = tuple[Any, ...]  # of each; a state of an earlier version may lack the last ones
 OF_SCRIPT = 3  # where a state has those of the script's own, if any are known, by their names
 
+_PIPELINE = "pipeline"  # Python that runs, see `Drawn`
 _own: dict[str, Any] = {}  # the script's, as far as they are known, by names
 _first: dict[str, Any] = {}  # what these held when they came to be known
 _later: dict[str, Any] = {}  # what others are to hold then
@@ -65,23 +66,38 @@ def take() -> State:
 
 
 def give(state: State) -> None:
-    """Has the generators go on from `state`."""
+    """Has the generators go on from `state`; those of which it has None stay where they are."""
     python, numpy, *rest = state
     of_tensorflow = rest[0] if rest else None
-    own: dict[str, Any] = rest[1] if len(rest) > 1 else {}
+    own: dict[str, Any] | None = rest[1] if len(rest) > 1 else {}
     with Drawn.now.put_back():
-        random.setstate(python)
-        np.random.set_state(numpy)
+        if python is not None:
+            random.setstate(python)
+        if numpy is not None:
+            np.random.set_state(numpy)
         seeds = _seeds_of_tensorflow()
         if seeds is not None and of_tensorflow not in (None, seeds.getstate()):
             seeds.setstate(of_tensorflow)
             # An op that has drawn by one of these seeds would go on from there: as in `set_seed`.
             eager: Any = context.context()
             eager.clear_kernel_cache()
+        if own is None:
+            return
         # One that was not known yet when the state was taken held what it held at first.
         for name, one in _own.items():
             goes_on(one, own.get(name, _first[name]))
         _later.update({name: held for name, held in own.items() if name not in _own})
+
+
+def give_but(state: State, besides: Set[int]) -> None:
+    """As `give`; these generators stay where they are, and may be drawn from meanwhile.
+
+    Args:
+      state: of all.
+      besides: positions in it.
+    """
+    kept = [None if which in besides else held for which, held in enumerate(state)]
+    give((*kept, *[None] * (OF_SCRIPT + 1 - len(kept))) if OF_SCRIPT in besides else tuple(kept))
 
 
 def are_equal(one: State, other: State) -> bool:
@@ -120,12 +136,15 @@ class Drawn:
         is passed by has to be made again: what follows may depend on it.
       by_steps: something was drawn while Python ran that a step calls.
       now: of the data that is being read.
+      by_pipelines: which of them `tf.data` pipelines have drawn from, by Python code of theirs:
+        positions in `State`. How far ahead TensorFlow makes elements nobody knows.
       draws: this data does.
-      is_read: Python makes the batches.
+      is_read: Python makes the batches, or elements of them.
     """
 
     any: ClassVar[bool] = False
     by_steps: ClassVar[bool] = False
+    by_pipelines: ClassVar[set[int]] = set()
     now: ClassVar[Drawn]
     # What is read of one is left for the next call that reads it, and draws nothing there.
     _that_draw: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
@@ -265,6 +284,22 @@ class Drawn:
             with here._lock:
                 here._ends(function)
 
+    @staticmethod
+    @contextmanager
+    def by_pipeline() -> Iterator[None]:
+        """While it lasts, Python runs that a `tf.data` pipeline calls."""
+        here = Drawn.now
+        if here.draws or not here.is_read:
+            yield
+            return
+        with here._lock:
+            here._begins(_PIPELINE)
+        try:
+            yield
+        finally:
+            with here._lock:
+                here._ends(_PIPELINE)
+
     @contextmanager
     def not_by_batches(self) -> Iterator[None]:
         """While it lasts, something else draws in the main thread, as callbacks do."""
@@ -304,7 +339,13 @@ class Drawn:
         if self._running:
             return
         self._seen = take()
-        self._judge(self._ran - {"callbacks"}, drawn=not are_equal(self._began, self._seen))
+        drawn = not are_equal(self._began, self._seen)
+        if _PIPELINE not in self._ran:
+            self._judge(self._ran - {"callbacks"}, drawn=drawn)
+        elif drawn and all(map(self._is_idle, self._ran - {_PIPELINE})):
+            pairs = enumerate(zip(self._began, self._seen, strict=False))
+            Drawn.by_pipelines |= {which for which, pair in pairs if not hold_equal(*pair)}
+            self._note()
 
     def _judge(self, functions: set[Any], *, drawn: bool) -> None:
         """Says who has drawn while these and none else ran, if anything was."""

@@ -61,6 +61,8 @@ def watch_python(original):
             func = Drawn.not_by_data(object())(func)
             if not tf.executing_eagerly():
                 turns = replica.turns_of(run.context.strategy)
+        elif run is None and not ours and not tf.executing_eagerly():
+            func = Drawn.by_pipeline()(func)  # or what `predict` runs, or the script itself
         if turns is not None:
             func, place = _called_as(func, turns), turns.place()
             # The gradient for it is a zero, which TensorFlow can make of a float only.

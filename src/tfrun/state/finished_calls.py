@@ -79,6 +79,7 @@ def of_fit(
         "random": random_state.encode(random_state.take(), arrays),
         "begun": list(reads.stand),
         "draws": Drawn.any,
+        "drawn by pipelines": sorted(Drawn.by_pipelines),
         "orders": reads.orders(arrays),
         "position": position and [position.epoch, position.step],
     }

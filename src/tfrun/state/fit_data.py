@@ -51,6 +51,8 @@ class FitData:
             plan.sketches = alike.sketches(arguments)
         self._validations = _Validations(model, arguments, plan, on_servers=on_servers)
         self._random, self._stayed = random_state.take(), stayed
+        given = arguments.get("x"), self._validations.given
+        self._reads_pipelines = any(map(repeatable.calls_python, given))
 
     # --- in a process that stays ---------------------------------------------------------------
 
@@ -152,9 +154,15 @@ class FitData:
         if self.draws_on:
             yield
             return
-        with random_state.instead(self._random), self._plan.orders.replays():
-            yield
+        now, passed = random_state.take(), self._random
+        random_state.give(passed)
+        try:
+            with self._plan.orders.replays():
+                yield
             passed = random_state.take()
+        finally:
+            # What pipelines draw from they go on with, as far ahead as TensorFlow likes.
+            random_state.give_but(now, Drawn.by_pipelines if self._reads_pipelines else set())
         if Drawn.any and not are_equal(passed, random_state.take()):
             repeatable.warn_of_draws()
 
@@ -191,6 +199,7 @@ class FitData:
     def _passing(self, kept: Snapshot, epochs: int, **more: Any) -> Resume:
         train, validation = stand_of(kept)
         Drawn.any = Drawn.any or kept.values.get("draws", False)
+        Drawn.by_pipelines |= set(kept.values.get("drawn by pipelines", ()))
         orders = plain_data.decode(kept.values.get("orders", []), kept.arrays)
         self._plan.orders.know(orders)
 
@@ -237,7 +246,7 @@ class _Validations:
         self._model, self._arguments, self._plan = model, arguments, plan
         given = arguments.get("validation_data")
         self._data = data_adapter_utils.unpack_x_y_sample_weight(given) if given else (None,) * 3
-        x = self._data[0]
+        self.given = x = self._data[0]
         exact = x is None or isinstance(x, Dataset) or can_convert_arrays(self._data)
         self.has_memory = not (exact or on_servers)
 

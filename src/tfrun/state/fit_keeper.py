@@ -250,6 +250,7 @@ class FitKeeper(Keeper):
             "optimizers": self._trained,
             **self._memory.kept(taken, arrays),
             "draws": Drawn.any,
+            "drawn by pipelines": sorted(Drawn.by_pipelines),
             "orders": plain_data.encode(self._plan.orders.known, arrays, "orders"),
             "agreed": self._plan.agreed,
             "logs": plain_data.encode(_plain(self.logs), arrays, "logs"),

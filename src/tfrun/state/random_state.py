@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 from numpy.typing import NDArray
 
 from tfrun.data import global_random
-from tfrun.data.global_random import State, give, take
+from tfrun.data.global_random import State, give, give_but, take
 from tfrun.state import plain_data
 
-__all__ = ["State", "encode", "give", "instead", "put_back", "take"]
+__all__ = ["State", "encode", "give", "give_but", "put_back", "take"]
 
 
 def encode(state: State, arrays: dict[str, NDArray]) -> Any:
@@ -28,14 +26,3 @@ def decode(encoded: Any, arrays: dict[str, NDArray]) -> State:
 def put_back(encoded: Any, arrays: dict[str, NDArray]) -> None:
     """Has the generators go on from an encoded state."""
     global_random.give(decode(encoded, arrays))
-
-
-@contextlib.contextmanager
-def instead(state: State) -> Iterator[None]:
-    """Has the generators go on from `state` for a while, and then from where they stand now."""
-    now = take()
-    global_random.give(state)
-    try:
-        yield
-    finally:
-        global_random.give(now)

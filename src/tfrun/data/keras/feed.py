@@ -94,6 +94,8 @@ class FeedEpochIterator(EpochsInSequence):
         with trained_on, division.among(among):
             super().__init__(distribute_strategy, *args, **kwargs)
         self.draws_in(plan.orders)
+        if repeatable.calls_python(dataset):
+            self.drawn.is_read = True
         plan.drawn, self._plan = self.drawn, plan
 
     def _goes_on_in(self, plan: FitPlan) -> None:

@@ -100,7 +100,8 @@ def has_python(dataset: tf.data.Dataset) -> bool:
 
 def calls_python(dataset: Any) -> bool:
     """As `has_python`, by the functions of the pipeline's steps: no data is looked at."""
-    return any(op in PYTHON for op in _ops_of_functions(dataset))
+    is_pipeline = isinstance(dataset, tf.data.Dataset)
+    return is_pipeline and any(op in PYTHON for op in _ops_of_functions(dataset))
 
 
 def has_cache(dataset: Any) -> bool:
