@@ -39,7 +39,17 @@ LOOP = (
 KINDS = (
     *("arrays", "dataset", "seeded", "unseeded", "map", "cache", "repeat", "repeat inside"),
     *("filter", "shared shuffle", "generator", "from_generator", "pydataset", "layers", "stops"),
-    *("drawn", "drawn pydataset", "drawn besides", "noise", "own step", "outside", "augmented"),
+    *(
+        "drawn",
+        "drawn pydataset",
+        "drawn from_generator",
+        "drawn map",
+        "drawn besides",
+        "noise",
+        "own step",
+        "outside",
+        "augmented",
+    ),
     *("in python", "in python besides", "rows", "callbacks", "best", "holds", "reaches"),
     *("swaps", "swaps in epochs"),
     *("no strategy", "loop", "loop, tf.data", "loop, distributed"),

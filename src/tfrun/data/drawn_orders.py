@@ -76,8 +76,9 @@ def give(held: list[tuple[int, Any]]) -> None:
     """Has some of the generators go on from what they held: the others stay where they are."""
     state: list[Any] = [None] * (OF_SCRIPT + 1)
     for which, what in held:
-        own = which == OF_SCRIPT and len(now := global_random.take()) > OF_SCRIPT
-        state[which] = {**now[OF_SCRIPT], **what} if own else what
+        state[which] = what
+        if which == OF_SCRIPT and len(now := global_random.take()) > OF_SCRIPT:
+            state[which] = {**now[OF_SCRIPT], **what}
     if held:
         global_random.give(tuple(state))
 

@@ -23,10 +23,9 @@ import tensorflow as tf
 from tfrun.engine import between_steps, loop_refusals, loop_traces
 from tfrun.engine.loop_refusals import is_tensor as _is_tensor
 from tfrun.engine.loop_traces import Traces, is_plain, structure_of
-from tfrun.engine.replica import turns_of
+from tfrun.engine.replica import may_take_turns
 from tfrun.job import holding
 from tfrun.job.settings import settings
-from tfrun.job.world import may_stay, world
 
 Parts = Callable[[], Sequence[tf.Tensor]]  # of each replica here
 
@@ -140,6 +139,7 @@ class LoopStep:
         self._calls = weakref.proxy(calls)  # else none of them would ever go
         self._made: list[_Made | None] = []  # None: all replicas have the same
         self._took: list[float | None] = []
+        self._assigns: dict[int, list[Callable[[], Any]]] = {}  # after so many calls
         # What was given, and what each call has returned: all tensors of it, for each replica.
         self._columns: list[list[list[Any]]] = []
         self._held = list[Any]()  # what the loop holds: who has the same id has to be the same
@@ -170,6 +170,11 @@ class LoopStep:
         self._columns.append([[value] * len(self._calls.turns.held)])
         self._made.append(None)
         self._source[id(value)] = len(self._columns) - 1, 0
+
+    def note_assigned(self, assign: Callable[[], Any]) -> None:
+        """The script has assigned something, as `assign` does again."""
+        if len(self._columns) > len(self._made):  # else it is tfrun, while a call is made
+            self._assigns.setdefault(len(self._made), []).append(assign)
 
     def check_alike(self, leaf: Any) -> None:
         """Refuses what a metric is given that other replicas may have something else for.
@@ -259,6 +264,8 @@ class LoopStep:
                 self._columns.append([[same] * len(self._calls.turns.held)])
             else:
                 self._make(one)
+            for assign in self._assigns.get(number, ()):
+                assign()
 
     def begin_again(self, pieces: Sequence[Any]) -> None:
         """Nothing is made in it yet, with these pieces of the replicas that are here now."""
@@ -309,17 +316,6 @@ def forget_ahead(call: Traces) -> None:
 def _key(known_as: Any, structure: Any, fixed: dict[int, Any]) -> Any:
     kinds = [(at, type(one), one if is_plain(one) else id(one)) for at, one in fixed.items()]
     return id(known_as), repr(structure), tuple(kinds)
-
-
-def may_take_turns(strategy: Any) -> bool:
-    """Whether a worker has several replicas in a loop, or may come to."""
-    return turns_of(strategy) is not None and (take_turns() or may_stay())
-
-
-def take_turns() -> bool:
-    """Whether loops of this job are made for each replica of a worker, as far as it is its own."""
-    here = world()
-    return here.replicas != here.size
 
 
 def is_in_step() -> bool:

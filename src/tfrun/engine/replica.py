@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import tf_method_target
 from tensorflow.python.util import tf_decorator
 
-from tfrun.job.world import one_for_good
+from tfrun.job.world import may_stay, one_for_good, world
 
 
 @dataclass(kw_only=True)
@@ -118,6 +118,17 @@ def turns_of(strategy: Any) -> Any | None:
     if one_for_good():
         return None
     return getattr(getattr(strategy.extended, "_host_calls", None), "turns", None)
+
+
+def may_take_turns(strategy: Any) -> bool:
+    """Whether a worker has several replicas in a loop, or may come to."""
+    return turns_of(strategy) is not None and (take_turns() or may_stay())
+
+
+def take_turns() -> bool:
+    """Whether loops of this job are made for each replica of a worker, as far as it is its own."""
+    here = world()
+    return here.replicas != here.size
 
 
 _ATTRIBUTE = "_tfrun_run"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from tfrun.engine import loop_calls, loop_metrics
+from tfrun.engine import loop_calls, loop_metrics, replica
 from tfrun.job.world import may_stay
 
 _wrapped: set[Any] = set()
@@ -21,7 +21,7 @@ def count_for_each_replica(original):
 
     def __init__(self, *args, **kwargs):
         original(self, *args, **kwargs)
-        if loop_calls.take_turns() or may_stay():
+        if replica.take_turns() or may_stay():
             for owner in type(self).__mro__:
                 update = vars(owner).get("update_state")
                 if callable(update) and update not in _wrapped:

@@ -8,10 +8,12 @@ import tensorflow as tf
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 
 from tfrun.engine import (
+    assigned_in_step,
     between_steps,
     commit,
     empty_step,
     keras_state,
+    loop_calls,
     own_metrics,
     own_steps,
     replica,
@@ -30,6 +32,8 @@ def remember_assignments(original):
         if run is None:
             assign = functools.partial(keras_state.assign_outside, self, value, original)
             counts = self.aggregation == "sum"
+            if loop_calls.is_in_step() and between_steps.newest() is None:
+                return assigned_in_step.noted(assign)
             return between_steps.assigned(self, assign, counts=counts)
         if not isinstance(self._value, tf.distribute.DistributedValues):
             keras_state.refuse_own(run, self)

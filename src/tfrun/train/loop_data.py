@@ -19,7 +19,7 @@ from tfrun.data.dataset import Dataset
 from tfrun.data.keras import division
 from tfrun.data.keras.in_turn import Divided, InTurn
 from tfrun.data.order import repeatable
-from tfrun.engine import between_steps, loop_calls, loop_refusals
+from tfrun.engine import between_steps, loop_calls, loop_refusals, replica
 from tfrun.job.settings import settings
 from tfrun.job.world import world
 from tfrun.state.staying_loop import StayingLoop
@@ -49,7 +49,7 @@ class LoopData(InTurn):
         self._plain: Any = None
         self._plain_of = (-1, -1)  # of which worker of how many
         self._traces: dict[Any, Any] = {}
-        if loop_calls.take_turns() and not settings().rehearses:
+        if replica.take_turns() and not settings().rehearses:
             _ = self._divided  # what cannot be divided is refused at this line of the script
 
     @property
@@ -99,14 +99,14 @@ class LoopData(InTurn):
 
     @property
     def _shown(self) -> Any:
-        in_turn = loop_calls.take_turns() and not settings().rehearses
+        in_turn = replica.take_turns() and not settings().rehearses
         return self._divided.made if in_turn else self.plain
 
     def _is_in_turn(self) -> bool:
         """Whether an iteration that begins now gives the pieces of all replicas here."""
         if self._why_not_stay:
             loop_refusals.note_distributed(self._why_not_stay)
-        return loop_calls.take_turns() or (not self._why_not_stay and StayingLoop.is_open())
+        return replica.take_turns() or (not self._why_not_stay and StayingLoop.is_open())
 
     @functools.cached_property
     def _why_not_stay(self) -> str:
@@ -121,7 +121,7 @@ class LoopData(InTurn):
         Raises:
           UsageError: TFRUN-107.
         """
-        if loop_calls.take_turns():
+        if replica.take_turns():
             here = world()
             what = "distributed data that a tf.function iterates over"
             raise errors.one_replica_each(what, here.replicas, here.size)
@@ -214,7 +214,7 @@ def distributed(given: Any, make: Callable[[], Any], strategy: Any) -> Any:
     """
     if division.is_of_call():
         return make()
-    return LoopData(given, make, strategy) if loop_calls.may_take_turns(strategy) else make()
+    return LoopData(given, make, strategy) if replica.may_take_turns(strategy) else make()
 
 
 def in_function(args: Any, kwargs: Any) -> tuple[Any, Any]:

@@ -374,6 +374,12 @@ class Noisy(Numbers):
         return x + np.random.rand(*x.shape).astype("float32") * np.float32(random.random()), y
 
 
+def in_python(x, y):
+    """Noise that Python draws for each sample."""
+    noise = tf.numpy_function(lambda: np.float32(0.3 * np.random.rand(6)), [], tf.float32)
+    return x + tf.ensure_shape(noise, [6]), y
+
+
 def noisy(x, y):
     return x + tf.random.stateless_normal(tf.shape(x), seed=[1, 2], stddev=0.1), y
 
@@ -417,6 +423,12 @@ def data():
             return made, {"steps_per_epoch": STEPS}, VALID
         case "drawn":
             return drawn(), {"steps_per_epoch": STEPS, "validation_steps": 2}, drawn()
+        case "drawn from_generator":
+            spec = tf.TensorSpec([None, 6], tf.float32), tf.TensorSpec([None], tf.int64)
+            made = tf.data.Dataset.from_generator(drawn, output_signature=spec)
+            return made, {"steps_per_epoch": STEPS}, VALID
+        case "drawn map":
+            return plain.shuffle(99, seed=3).map(in_python).batch(BATCH), {}, VALID
         case "drawn pydataset":
             return Noisy(), {}, Noisy()
         case "drawn besides" | "in python besides":
