@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfrun.engine import loop_calls
+from tfrun.engine.assigned_in_step import noted
 from tfrun.engine.hand_in_places import Places
 
 
@@ -110,6 +111,44 @@ def test_a_call_that_is_cut_off_is_made_again_with_those_before_it(fails: int) -
     (more,) = loop_calls.made(double, (y,), {}) or ()
     assert [part.numpy().tolist() for part in (step.parts(more) or list)()] == [[4.0], [40.0]]
     calls.step_ended()
+
+
+@pytest.mark.parametrize("fails", [1, 2, 3])
+def test_what_the_loop_assigns_between_two_calls_is_assigned_again_between_them(fails: int) -> None:
+    """And nothing that tfrun assigns where it takes back what the step has done."""
+    calls, rate = loop_calls.Calls(HostCalls([1]), {}), tf.Variable(1.0)
+    seen = []
+
+    @tf.function
+    def scaled(x: tf.Tensor) -> tf.Tensor:
+        return rate * x
+
+    def assign(value: float) -> None:
+        noted(lambda: rate.assign(value))
+
+    def again(error: Exception) -> list[tf.Tensor]:
+        seen.append(float(rate))
+        assign(1.0)  # taken back
+        calls.turns.held = [0, 1]
+        return pieces(1.0, 10.0)
+
+    calls.again = again
+    for _ in range(2):
+        assign(1.0)
+        x = calls.step_begins(pieces(10.0))
+        (one,) = loop_calls.made(scaled, (x,), {}) or ()
+        assign(2.0)
+        assign(3.0)
+        (two,) = loop_calls.made(scaled, (one,), {}) or ()
+        assign(4.0)
+        calls.turns.fails = fails
+        (three,) = loop_calls.made(scaled, (two,), {}) or ()
+        step = loop_calls.open_steps[calls]
+        found = [part.numpy().tolist() for part in (step.parts(three) or list)()]
+        assert found == [[12.0], [120.0]] and float(rate) == 4.0
+        assert seen[0] == 4.0
+        calls.step_ended()
+        calls.turns.held = [1]
 
 
 @pytest.mark.parametrize("size", [1, 2])

@@ -17,9 +17,14 @@ T = TypeVar("T")
 
 
 def noted(assign: Callable[[], T]) -> T:
-    """Has the script assign a variable of Keras's, outside of any function that is traced."""
+    """Has the script assign a variable."""
     result = assign()
+    note(assign)
+    return result
+
+
+def note(assign: Callable[[], object]) -> None:
+    """The script has assigned a variable, as `assign` does again."""
     if tf.executing_eagerly():
         for step in open_steps.values():
             step.note_assigned(assign)
-    return result

@@ -94,6 +94,11 @@ def note_assigned(variable: Any) -> None:
         setattr(variable, _IN_STEP, _first_steps)
 
 
+def is_made(variable: Any) -> bool:
+    """Whether the script has made this variable, of TensorFlow's."""
+    return any(one.variable() is variable for one in made)
+
+
 def first_step_begins() -> None:
     """A training's first step in this process begins: what is traced from now on is its."""
     global _first_steps

@@ -8,7 +8,13 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.distribute import values_util
 
-from tfrun.engine import outside_run, own_variables, script_state
+from tfrun.engine import (
+    assigned_in_step,
+    loop_calls,
+    outside_run,
+    own_variables,
+    script_state,
+)
 from tfrun.ps import variables
 from tfrun.ps.variables import joined
 
@@ -94,6 +100,11 @@ def look_at_assignments(original):
         script_state.note_assigned(self)
         if not tf.executing_eagerly():
             own_variables.look(self, (*args, *kwargs.values()))
+        elif loop_calls.is_in_step() and script_state.is_made(self):
+            result = original(self, *args, **kwargs)
+            value = self.read_value()  # it may not be taken back, so nothing is added once more
+            assigned_in_step.note(lambda: self.assign(value))
+            return result
         return original(self, *args, **kwargs)
 
     return assign

@@ -535,7 +535,7 @@ def loop(model):
         def on_replica(x, y):
             with tf.GradientTape() as tape:
                 value = losses(y, model(x, training=True))
-                loss = tf.reduce_sum(value) / BATCH
+                loss = tf.reduce_sum(value) / BATCH * scales[0] * scales[1]
             mean.update_state(value)
             found = tape.gradient(loss, model.trainable_variables)
             optimizer.apply_gradients(zip(found, model.trainable_variables, strict=True))
@@ -550,8 +550,9 @@ def loop(model):
     def validate(batch):
         strategy.run(lambda x, y: right.update_state(y, model(x)), batch)
 
+    rates, scales = np.random.default_rng(8), [tf.Variable(1.0)]
     state, rights = tfrun.TrainState(model=model, optimizer=optimizer, metrics=mean), []
-    rates = np.random.default_rng(8)
+    scales.append(tf.Variable(1.0))  # no part of the state: it begins anew with its worker
     for epoch in range(state.epoch, EPOCHS):
         for batch in state.steps(made, epochs=epoch + 1):
             where.epoch, where.step = state.epoch, state.step_in_epoch
@@ -561,6 +562,8 @@ def loop(model):
                 where.in_step()
             if KIND == "loop, seeds":
                 optimizer.learning_rate.assign(0.02 * rates.uniform(0.9, 1.1) * SHARED.random())
+                scales[0].assign_add(0.1)
+                scales[1].assign(1 + scales[0] / 2)
             step(batch)
             where.at(f"batch_end:{where.step}")
             if where.step == STEPS - 1:
