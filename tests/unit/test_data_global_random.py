@@ -6,6 +6,7 @@ import contextlib
 import random
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -228,6 +229,30 @@ def test_each_function_of_a_step_is_known_for_itself(is_idle):
                 random.random()
     next(each)
     assert drawn.draws is is_idle and Drawn.by_steps is not is_idle
+
+
+@pytest.mark.parametrize("other", ["", "callbacks", "a"])
+@pytest.mark.parametrize("drawn_at", [0, 150, 250])
+def test_what_a_pipeline_draws_from_is_known_once_it_has_run_alone(other, drawn_at, monkeypatch):
+    """Or beside what draws nothing; and the first calls are enough."""
+    monkeypatch.setattr(Drawn, "by_pipelines", set())
+    drawn = Drawn()
+    drawn.is_read = True
+    drawn.begins()
+    if other == "a":
+        with Drawn.not_by_data("a"):
+            pass
+    for number in range(300):
+        if other == "callbacks":
+            drawn.runs("callbacks")
+        with Drawn.not_by_data("a") if other == "a" else nullcontext(), Drawn.by_pipeline():
+            if number >= drawn_at:
+                np.random.rand()
+        if other == "callbacks":
+            drawn.runs("")
+    is_known = drawn_at < 200 and other != "callbacks"
+    assert Drawn.by_pipelines == ({1} if is_known else set())
+    assert drawn.draws is Drawn.any is is_known
 
 
 @pytest.mark.parametrize("draws", [False, True])

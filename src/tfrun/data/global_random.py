@@ -29,6 +29,8 @@ State = tuple[Any, ...]  # of each; a state of an earlier version may lack the l
 OF_SCRIPT = 3  # where a state has those of the script's own, if any are known, by their names
 
 _PIPELINE = "pipeline"  # Python that runs, see `Drawn`
+# So many calls of a pipeline's Python are watched: each is an element's, and 0.1 ms is long there.
+_WATCHED = 200
 _own: dict[str, Any] = {}  # the script's, as far as they are known, by names
 _first: dict[str, Any] = {}  # what these held when they came to be known
 _later: dict[str, Any] = {}  # what others are to hold then
@@ -169,6 +171,7 @@ class Drawn:
         self._draw: dict[Any, bool] = {}  # of functions, while none was
         self._seen: State = ()  # when the last one ended, or the batch was begun
         self._has_drawn = False  # the batch, when nothing else ran
+        self._left_to_watch = _WATCHED
 
     @contextmanager
     def looks(self) -> Iterator[None]:
@@ -289,10 +292,11 @@ class Drawn:
     def by_pipeline() -> Iterator[None]:
         """While it lasts, Python runs that a `tf.data` pipeline calls."""
         here = Drawn.now
-        if here.draws or not here.is_read:
+        if here.draws or not here.is_read or not here._left_to_watch:
             yield
             return
         with here._lock:
+            here._left_to_watch -= 1
             here._begins(_PIPELINE)
         try:
             yield
