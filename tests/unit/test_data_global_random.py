@@ -255,6 +255,16 @@ def test_what_a_pipeline_draws_from_is_known_once_it_has_run_alone(other, drawn_
     assert drawn.draws is Drawn.any is is_known
 
 
+def test_what_a_function_draws_beside_a_pipeline_may_be_its_own(monkeypatch):
+    monkeypatch.setattr(Drawn, "by_pipelines", set())
+    drawn = Drawn()
+    drawn.is_read = True
+    drawn.begins()
+    with Drawn.by_pipeline(), Drawn.not_by_data("a"):
+        np.random.rand()
+    assert Drawn.by_steps and not Drawn.by_pipelines and not drawn.draws
+
+
 @pytest.mark.parametrize("draws", [False, True])
 def test_of_functions_that_run_at_once_nobody_knows_which_has_drawn(draws):
     drawn = Drawn()

@@ -343,10 +343,11 @@ class Drawn:
         if self._running:
             return
         self._seen = take()
-        drawn = not are_equal(self._began, self._seen)
-        if _PIPELINE not in self._ran:
-            self._judge(self._ran - {"callbacks"}, drawn=drawn)
-        elif drawn and all(map(self._is_idle, self._ran - {_PIPELINE})):
+        drawn, others = not are_equal(self._began, self._seen), self._ran - {_PIPELINE}
+        if _PIPELINE not in self._ran or not all(map(self._is_idle, others)):
+            self._overlaps = self._overlaps or _PIPELINE in self._ran
+            self._judge(self._ran - {"callbacks", _PIPELINE}, drawn=drawn)
+        elif drawn:
             pairs = enumerate(zip(self._began, self._seen, strict=False))
             Drawn.by_pipelines |= {which for which, pair in pairs if not hold_equal(*pair)}
             self._note()

@@ -23,7 +23,7 @@ from tfrun.engine import (
     script_generators,
     script_state,
 )
-from tfrun.engine.script_lines import TFRUN, asked_by, at_script_line
+from tfrun.engine.script_lines import KERAS, TENSORFLOW, TFRUN, asked_by, at_script_line
 
 
 class _Here(threading.local):
@@ -61,7 +61,12 @@ def watch_python(original):
             func = Drawn.not_by_data(object())(func)
             if not tf.executing_eagerly():
                 turns = replica.turns_of(run.context.strategy)
-        elif run is None and not ours and not tf.executing_eagerly():
+        elif not (
+            run is not None
+            or tf.executing_eagerly()
+            # For data that Python makes tfrun asks Keras for a pipeline.
+            or asked_by(sys._getframe(1), TFRUN, past=(TENSORFLOW, KERAS))
+        ):
             func = Drawn.by_pipeline()(func)  # or what `predict` runs, or the script itself
         if turns is not None:
             func, place = _called_as(func, turns), turns.place()
