@@ -237,7 +237,7 @@ def test_what_a_pipeline_draws_from_is_known_once_it_has_run_alone(other, drawn_
     """Or beside what draws nothing; and the first calls are enough."""
     monkeypatch.setattr(Drawn, "by_pipelines", set())
     drawn = Drawn()
-    drawn.is_read = True
+    drawn.is_of_pipeline()
     drawn.begins()
     if other == "a":
         with Drawn.not_by_data("a"):
@@ -255,10 +255,34 @@ def test_what_a_pipeline_draws_from_is_known_once_it_has_run_alone(other, drawn_
     assert drawn.draws is Drawn.any is is_known
 
 
+def test_a_second_function_of_a_pipeline_is_watched_as_well(monkeypatch):
+    """And what callbacks draw meanwhile stays theirs."""
+    monkeypatch.setattr(Drawn, "by_pipelines", set())
+    drawn = Drawn()
+    drawn.is_of_pipeline()
+    drawn.begins()
+    with Drawn.by_pipeline():
+        np.random.rand()
+    assert drawn.draws and Drawn.by_pipelines == {1}
+    drawn.runs("callbacks")
+    with Drawn.by_pipeline():
+        random.random()
+    drawn.runs("")
+    assert Drawn.by_pipelines == {1}
+    with Drawn.by_pipeline():
+        random.random()
+    assert Drawn.by_pipelines == {0, 1}
+    for _ in range(300):
+        with Drawn.by_pipeline():
+            pass
+    drawn.runs("callbacks")  # nobody has to know any more
+    assert not drawn._main
+
+
 def test_what_a_function_draws_beside_a_pipeline_may_be_its_own(monkeypatch):
     monkeypatch.setattr(Drawn, "by_pipelines", set())
     drawn = Drawn()
-    drawn.is_read = True
+    drawn.is_of_pipeline()
     drawn.begins()
     with Drawn.by_pipeline(), Drawn.not_by_data("a"):
         np.random.rand()

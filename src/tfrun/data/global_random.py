@@ -171,7 +171,7 @@ class Drawn:
         self._draw: dict[Any, bool] = {}  # of functions, while none was
         self._seen: State = ()  # when the last one ended, or the batch was begun
         self._has_drawn = False  # the batch, when nothing else ran
-        self._left_to_watch = _WATCHED
+        self._left_to_watch = 0  # calls of a pipeline's Python
 
     @contextmanager
     def looks(self) -> Iterator[None]:
@@ -180,6 +180,10 @@ class Drawn:
         yield
         if not are_equal(before, take()):
             self._note()
+
+    def is_of_pipeline(self) -> None:
+        """It is a `tf.data` pipeline's, which calls Python."""
+        self.is_read, self._left_to_watch = True, _WATCHED
 
     def begins(self) -> None:
         """An epoch's first step is about to come."""
@@ -261,14 +265,15 @@ class Drawn:
 
     def runs(self, what: str) -> None:
         """What the main thread runs from now on: "callbacks", an eager "step"; "" for neither."""
-        if what == self._main or self.draws:  # it is known who draws: no step pays for more
+        is_known = self.draws and not self._left_to_watch  # who draws: no step pays for more
+        if what == self._main or (is_known and not self._main):
             return
         with self._lock:
             if self._main:
                 self._ends(self._main)
-            if what:
+            self._main = "" if is_known else what
+            if self._main:
                 self._begins(what)
-            self._main = what
 
     @staticmethod
     @contextmanager
@@ -292,7 +297,7 @@ class Drawn:
     def by_pipeline() -> Iterator[None]:
         """While it lasts, Python runs that a `tf.data` pipeline calls."""
         here = Drawn.now
-        if here.draws or not here.is_read or not here._left_to_watch:
+        if not here._left_to_watch:
             yield
             return
         with here._lock:

@@ -95,7 +95,7 @@ class FeedEpochIterator(EpochsInSequence):
             super().__init__(distribute_strategy, *args, **kwargs)
         self.draws_in(plan.orders)
         if repeatable.calls_python(dataset):
-            self.drawn.is_read = True
+            self.drawn.is_of_pipeline()
         plan.drawn, self._plan = self.drawn, plan
 
     def _goes_on_in(self, plan: FitPlan) -> None:
