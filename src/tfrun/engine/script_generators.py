@@ -67,8 +67,9 @@ def _parts(where: str, value: Any, names: set[str]) -> Iterator[tuple[str, Any]]
         case dict():
             yield from ((f"{where}[{key!r}]", item) for key, item in list(value.items())[:_ITEMS])
         case ModuleType():
-            if not _is_left_out(value.__name__):
-                yield from _named(value.__name__ + ":", vars(value), names)
+            name = vars(value).get("__name__") or ""
+            if not _is_left_out(name):
+                yield from _named(f"{name}:", vars(value), names)
         case type():
             for base in value.__mro__:
                 if not _is_left_out(base.__module__):
