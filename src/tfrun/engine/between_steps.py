@@ -16,6 +16,7 @@ import tensorflow as tf
 
 T = TypeVar("T")
 _open: Deeds | None = None  # while the script is between two steps, and in no deed
+in_step = False  # of a loop that takes turns, or in none any more
 
 
 class Loop(Protocol):

@@ -79,6 +79,7 @@ class Calls:
         if (step := open_steps.get(self)) is not None:
             step.close()
         open_steps[self] = LoopStep(self, pieces)
+        between_steps.in_step = True
         _took_turns = _took_turns or not self.turns.one_each
         return pieces[0]
 
@@ -111,6 +112,7 @@ class Calls:
         if (step := open_steps.pop(self, None)) is not None:
             step.close()
             if not open_steps:
+                between_steps.in_step = False
                 loop_refusals.steps_end()
 
     def of(self, function: Any, known_as: Any, structure: Any, fixed: dict[int, Any]) -> Traces:

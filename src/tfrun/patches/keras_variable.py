@@ -13,7 +13,6 @@ from tfrun.engine import (
     commit,
     empty_step,
     keras_state,
-    loop_calls,
     own_metrics,
     own_steps,
     replica,
@@ -32,7 +31,8 @@ def remember_assignments(original):
         if run is None:
             assign = functools.partial(keras_state.assign_outside, self, value, original)
             counts = self.aggregation == "sum"
-            if loop_calls.is_in_step() and between_steps.newest() is None:
+            # No call: each step of `fit` comes by here.
+            if between_steps.in_step and between_steps.newest() is None:
                 return assigned_in_step.noted(assign)
             return between_steps.assigned(self, assign, counts=counts)
         if not isinstance(self._value, tf.distribute.DistributedValues):

@@ -10,7 +10,7 @@ from tensorflow.python.distribute import values_util
 
 from tfrun.engine import (
     assigned_in_step,
-    loop_calls,
+    between_steps,
     outside_run,
     own_variables,
     script_state,
@@ -100,7 +100,7 @@ def look_at_assignments(original):
         script_state.note_assigned(self)
         if not tf.executing_eagerly():
             own_variables.look(self, (*args, *kwargs.values()))
-        elif loop_calls.is_in_step() and script_state.is_made(self):
+        elif between_steps.in_step and script_state.is_made(self):
             result = original(self, *args, **kwargs)
             value = self.read_value()  # it may not be taken back, so nothing is added once more
             assigned_in_step.note(lambda: self.assign(value))
