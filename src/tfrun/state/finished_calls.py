@@ -19,7 +19,6 @@ from safetensors import SafetensorError
 from tfrun.checkpoint import durable_files
 from tfrun.checkpoint.remote_directory import RemoteDirectory
 from tfrun.data.dataset import Dataset
-from tfrun.data.global_random import Drawn
 from tfrun.data.order.position import Position
 from tfrun.engine import variable_values
 from tfrun.job import reports
@@ -78,9 +77,7 @@ def of_fit(
         **memory.kept(memory.take(callbacks), arrays),
         "random": random_state.encode(random_state.take(), arrays),
         "begun": list(reads.stand),
-        "draws": Drawn.any,
-        "drawn by pipelines": sorted(Drawn.by_pipelines),
-        "orders": reads.orders(arrays),
+        **random_state.drawn(reads.orders, arrays),
         "position": position and [position.epoch, position.step],
     }
     return Snapshot(place=Place(), values=values, arrays=arrays)

@@ -10,16 +10,16 @@ import numpy as np
 from keras.src.backend.tensorflow import trainer
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays
-from numpy.typing import NDArray
 
 from tfrun.data import errors
 from tfrun.data.dataset import Dataset
+from tfrun.data.drawn_orders import DrawnOrders
 from tfrun.data.global_random import Drawn, are_equal
 from tfrun.data.keras import alike
 from tfrun.data.keras.fit_plan import FitPlan, Resume
 from tfrun.data.order import other_batches, repeatable
 from tfrun.job.world import world
-from tfrun.state import plain_data, random_state
+from tfrun.state import random_state
 from tfrun.state.snapshot import Snapshot
 
 Stand = list[list[int] | None]
@@ -98,9 +98,10 @@ class FitData:
 
     # -----------------------------------------------------------------------------------------
 
-    def orders(self, arrays: dict[str, NDArray]) -> Any:
-        """What it has drawn between its batches, as JSON; the arrays of that go into `arrays`."""
-        return plain_data.encode(self._plan.orders.known, arrays, "orders")
+    @property
+    def orders(self) -> DrawnOrders:
+        """What it draws between its batches."""
+        return self._plan.orders
 
     @property
     def stand(self) -> Stand:
@@ -198,10 +199,7 @@ class FitData:
 
     def _passing(self, kept: Snapshot, epochs: int, **more: Any) -> Resume:
         train, validation = stand_of(kept)
-        Drawn.any = Drawn.any or kept.values.get("draws", False)
-        Drawn.by_pipelines |= set(kept.values.get("drawn by pipelines", ()))
-        orders = plain_data.decode(kept.values.get("orders", []), kept.arrays)
-        self._plan.orders.know(orders)
+        random_state.know_drawn(kept.values, kept.arrays, self._plan.orders)
 
         def after_epoch(epoch: int) -> None:
             self._validations.pass_by(self._first_epoch + epoch)

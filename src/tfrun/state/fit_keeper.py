@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from tfrun.data.global_random import Drawn
 from tfrun.data.keras.fit_plan import FitPlan
 from tfrun.data.order.other_batches import ResumePoint
 from tfrun.engine import commit as commits
@@ -249,9 +248,7 @@ class FitKeeper(Keeper):
             "reads": self._data_read(place.step - self.ahead),
             "optimizers": self._trained,
             **self._memory.kept(taken, arrays),
-            "draws": Drawn.any,
-            "drawn by pipelines": sorted(Drawn.by_pipelines),
-            "orders": plain_data.encode(self._plan.orders.known, arrays, "orders"),
+            **random_state.drawn(self._plan.orders, arrays),
             "agreed": self._plan.agreed,
             "logs": plain_data.encode(_plain(self.logs), arrays, "logs"),
         }
